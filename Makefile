@@ -1,0 +1,57 @@
+# Needs Python 3.11 or newer, make and git; everything else goes into .venv, which each target
+# that needs it builds when it is missing, or older than pyproject.toml or constraints.txt.
+
+PYTHON ?= python3
+EXTRAS := notebooks,run,solve,test
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+
+# The notebooks whose stored outputs `make test` compares with what they give now.
+NOTEBOOKS := notebooks/01*.ipynb notebooks/02*.ipynb
+
+# Two workers; the cells of a notebook, and the tests of a module, stay together on one of them.
+# One thread a worker: more would fight over the cores and make timings jump.
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
+PYTEST_FLAGS := -n 2 --dist loadscope
+
+.PHONY: help reproduce test lab bench lint types clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' Makefile
+
+reproduce: $(STAMP) ## measure real reshardings beside their predictions; writes out/
+	$(BIN)/reshard-lab reproduce
+
+test: $(STAMP) ## run the tests and the notebooks
+	$(PYTEST) $(PYTEST_FLAGS) --nbval --nbval-current-env tests $(NOTEBOOKS)
+
+lab: $(STAMP) ## open JupyterLab on notebooks/
+	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/
+
+bench: $(STAMP) ## print the figures of speed and memory
+	$(BIN)/python benchmarks/run.py
+
+lint: $(STAMP) ## check the code's style and layout
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(STAMP) ## check the types
+	$(BIN)/mypy
+
+clean: ## remove .venv, builds and caches; out/ stays
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# hatchling comes first and at its pinned version, so that the build of this package is pinned too.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Python 3.11 or newer is needed; '$(PYTHON)' is not. Try make PYTHON=python3.12" >&2; \
+	  exit 1; }
+	@echo "building $(VENV): a few minutes and up to 2 GB"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt hatchling
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt \
+	  --no-build-isolation -e '.[$(EXTRAS)]'
+	@touch $(STAMP)
