@@ -44,14 +44,14 @@ clean: ## remove .venv, builds and caches; out/ stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# hatchling comes first and at its pinned version, so that the build of this package is pinned too.
+# The build tools come first, at their pins, so that the build of this package is pinned too.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Python 3.11 or newer is needed; '$(PYTHON)' is not. Try make PYTHON=python3.12" >&2; \
 	  exit 1; }
 	@echo "building $(VENV): a few minutes and up to 2 GB"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt hatchling
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt hatchling editables
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt \
 	  --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $(STAMP)
