@@ -25,7 +25,7 @@ reproduce: $(STAMP) ## measure real reshardings beside their predictions; writes
 	$(BIN)/reshard-lab reproduce
 
 test: $(STAMP) ## run the tests and the notebooks
-	$(PYTEST) $(PYTEST_FLAGS) --nbval --nbval-current-env tests $(NOTEBOOKS)
+	$(PYTEST) $(PYTEST_FLAGS) --nbval --nbval-current-env tests reshard_lab $(NOTEBOOKS)
 
 lab: $(STAMP) ## open JupyterLab on notebooks/
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/
