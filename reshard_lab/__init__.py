@@ -1,0 +1,25 @@
+"""Cross-mesh resharding: see it, plan it with proof, simulate it, run it, teach it."""
+
+from __future__ import annotations
+
+from reshard_lab import scheduling
+from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError
+from reshard_lab.layout import Layout
+from reshard_lab.mesh import Mesh
+from reshard_lab.planning import Plan, plan
+from reshard_lab.resharding import ReshardingTask, UnitTask
+from reshard_lab.spec import ShardingSpec
+
+__all__ = [
+    "Cluster",
+    "Layout",
+    "Mesh",
+    "Plan",
+    "ReshardError",
+    "ReshardingTask",
+    "ShardingSpec",
+    "UnitTask",
+    "plan",
+    "scheduling",
+]

@@ -1,0 +1,40 @@
+"""The one error class of the package."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ReshardError(ValueError):
+    """Raised for every mistake in what a caller gave.
+
+    The message says what was given, what is allowed and how to fix it.
+    """
+
+
+def choose(what: str, given: object, allowed: Iterable[str]) -> str:
+    """Return ``given`` if it is one of ``allowed``, else raise with the nearest name.
+
+    >>> choose("strategy", "broadcast", ("broadcast", "send_recv"))
+    'broadcast'
+    """
+    names = tuple(allowed)
+    if isinstance(given, str) and given in names:
+        return given
+    near = difflib.get_close_matches(str(given), names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ReshardError(f"unknown {what} {given!r}; allowed are {', '.join(names)}{hint}")
+
+
+def whole(what: str, given: object, least: int = 0) -> int:
+    """Return ``given`` as an int of at least ``least``; bools and floats are refused."""
+    try:
+        if isinstance(given, bool):
+            raise TypeError
+        value = given.__index__()  # type: ignore[attr-defined]
+    except (AttributeError, TypeError):
+        raise ReshardError(f"{what} must be a whole number, not {given!r}") from None
+    if value < least:
+        raise ReshardError(f"{what} must be at least {least}, not {value}")
+    return int(value)

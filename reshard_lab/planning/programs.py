@@ -1,0 +1,31 @@
+"""What every device does, in order, read off the transfers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+
+from reshard_lab.transfer import Step, Transfer
+
+
+def programs_of(
+    transfers: Sequence[Transfer], dtype_of_unit: Sequence[str]
+) -> Mapping[int, tuple[Step, ...]]:
+    """``{device: steps}``: by stage, within a stage by hop, receive before forward."""
+    rows: dict[int, list[tuple[int, int, Step]]] = {}
+    for t in transfers:
+        path, dtype = t.path, dtype_of_unit[t.unit]
+        if len(path) == 1:
+            rows.setdefault(path[0], []).append(
+                (t.stage, 0, Step("copy", t.id, path[0], t.nbytes, dtype))
+            )
+        for hop in range(len(path) - 1):
+            a, b = path[hop], path[hop + 1]
+            send = Step("send", t.id, b, t.nbytes, dtype)
+            recv = Step("recv", t.id, a, t.nbytes, dtype)
+            rows.setdefault(a, []).append((t.stage, hop, send))
+            rows.setdefault(b, []).append((t.stage, hop, recv))
+    return {
+        device: tuple(step for _, _, step in sorted(rows[device], key=itemgetter(0, 1)))
+        for device in sorted(rows)
+    }

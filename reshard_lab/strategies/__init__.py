@@ -1,0 +1,32 @@
+"""The four strategies for one unit task, and the baselines (sections 3.1 and 5)."""
+
+from __future__ import annotations
+
+from reshard_lab.strategies.phases import (
+    Chain,
+    Delivery,
+    Payload,
+    Phase,
+    Receivers,
+    Ring,
+    Sends,
+    alpa_cuts,
+    receivers_of,
+)
+from reshard_lab.strategies.timing import STRATEGIES, closed_form_s, make_phases, phases_s
+
+__all__ = [
+    "STRATEGIES",
+    "Chain",
+    "Delivery",
+    "Payload",
+    "Phase",
+    "Receivers",
+    "Ring",
+    "Sends",
+    "alpa_cuts",
+    "closed_form_s",
+    "make_phases",
+    "phases_s",
+    "receivers_of",
+]

@@ -1,0 +1,148 @@
+"""How long the phases of a strategy take on idle links (section 3.1, figure 3).
+
+With infinite bandwidth and no latency inside a host, no latency on NICs, one sender, A receiver
+hosts of B devices each and t = bytes / NIC bandwidth, these give
+
+=================  ===========================================  ==================
+strategy           here (exact)                                 the paper writes
+=================  ===========================================  ==================
+send_recv          A·B·t                                        A·B·t
+local_allgather    A·t                                          A·t
+global_allgather   t + (n - 1)/n·t, n = A·B; t when A = 1       2t
+broadcast          t + (A - 1)·t/K                              t + A·t/K
+=================  ===========================================  ==================
+
+Every message costs its link's latency and then its bytes over the link's bandwidth.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from reshard_lab.boxes import Box
+from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError, choose, whole
+from reshard_lab.strategies import phases as ph
+
+
+def phases_s(sender: int, phases: Sequence[ph.Phase], cluster: Cluster) -> float:
+    """Seconds from the first byte of ``phases`` to the last.
+
+    The sender works through its sends and chains in order; a ring starts when the sends before
+    it are complete and runs beside the sends after it (they go to other hosts).
+    """
+    lane = end = 0.0
+    for phase in phases:
+        if isinstance(phase, ph.Ring):
+            end = max(end, lane + ring_s(phase, cluster))
+        elif isinstance(phase, ph.Chain):
+            lane += chain_s(phase, cluster)
+        else:
+            lane += sum(cluster.hop_s(sender, r, p.nbytes) for r, p in phase.targets)
+        end = max(end, lane)
+    return end
+
+
+def chain_s(chain: ph.Chain, cluster: Cluster) -> float:
+    """Chunks through a chain of links: the sum of one chunk's hops + (K - 1) x the slowest hop.
+
+    Every device has one port each way and every host is visited once, so the hops of a chain
+    share nothing and K equal chunks form a flow shop of equal jobs.
+    """
+    nbytes = chain.payload.nbytes / chain.chunks
+    path = chain.path
+    crossing = sum(cluster.host_of(a) != cluster.host_of(b) for a, b in itertools.pairwise(path))
+    inside = len(path) - 1 - crossing
+    nic = cluster.nic_latency_s + nbytes / cluster.nic_Bps
+    intra = cluster.intra_latency_s + nbytes / cluster.intra_Bps
+    slowest = max(nic if crossing else 0.0, intra if inside else 0.0)
+    return crossing * nic + inside * intra + (chain.chunks - 1) * slowest
+
+
+def ring_s(ring: ph.Ring, cluster: Cluster) -> float:
+    """A ring all-gather in which each device forwards parts in order of arrival.
+
+    Link i (device i to i + 1) carries the parts of devices i, i - 1, ..., i + 2; each starts when
+    it has arrived and the link is free.
+    """
+    crosses = tuple(
+        cluster.host_of(a) != cluster.host_of(b)
+        for a, b in zip(ring.devices, (*ring.devices[1:], ring.devices[0]), strict=True)
+    )
+    sizes = tuple(p.nbytes if p else 0 for p in ring.parts)
+    return _ring_s(
+        sizes,
+        crosses,
+        (cluster.nic_latency_s, cluster.nic_Bps, cluster.intra_latency_s, cluster.intra_Bps),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _ring_s(
+    sizes: tuple[int, ...], crosses: tuple[bool, ...], link: tuple[float, float, float, float]
+) -> float:
+    nic_latency, nic, intra_latency, intra = link
+    n = len(sizes)
+    nbytes = np.array(sizes, dtype=float)
+    latency = np.where(crosses, nic_latency, intra_latency)
+    rate = np.where(crosses, nic, intra)
+    free = np.zeros(n)  # when each link has finished the parts it carried so far
+    arrived = np.zeros(n)  # when the part that link i carries next reached device i
+    index = np.arange(n)
+    for step in range(n - 1):
+        part = (index - step) % n
+        end = np.maximum(free, arrived) + latency + nbytes[part] / rate
+        free = np.where(nbytes[part] > 0, end, free)
+        arrived = np.roll(free, 1)
+    return float(free.max())
+
+
+def closed_form_s(
+    strategy: str, nbytes: int, hosts: int, devices: int, cluster: Cluster, chunks: int = 100
+) -> float:
+    """Seconds one unit task of ``nbytes`` takes from one sender to ``hosts`` x ``devices``.
+
+    The receivers sit on hosts of their own (A = ``hosts``, B = ``devices``), one chain or ring.
+    For speeds and latencies of ``cluster``; the limits are in the module's docstring.
+    """
+    choose("strategy", strategy, STRATEGIES)
+    whole("nbytes", nbytes, 1), whole("hosts", hosts, 1), whole("devices", devices, 1)
+    if devices > cluster.devices_per_host:
+        raise ReshardError(
+            f"{devices} devices a host asked, but the cluster has {cluster.devices_per_host}"
+        )
+    per = cluster.devices_per_host
+    groups = tuple(tuple(range(h * per, h * per + devices)) for h in range(1, hosts + 1))
+    box: Box = ((0, nbytes),)
+    cuts = ph.alpa_cuts(box, devices) if strategy == "alpa" and hosts == 1 else None
+    to = ph.Receivers(tuple(d for group in groups for d in group), groups, home=False)
+    made = make_phases(strategy, ph.Delivery(0, to), ph.Payload(box, None, nbytes), chunks, cuts)
+    return phases_s(0, made, cluster)
+
+
+STRATEGIES = ("send_recv", "local_allgather", "global_allgather", "broadcast", "alpa", "signal")
+
+
+def make_phases(
+    strategy: str,
+    d: ph.Delivery,
+    payload: ph.Payload,
+    chunks: int = 100,
+    cuts: list[Box] | None = None,
+) -> list[ph.Phase]:
+    """The phases of one delivery under ``strategy`` (``cuts``: Alpa's, where its rule applies)."""
+    if strategy == "broadcast":
+        return ph.broadcast(d, payload, chunks)
+    if strategy == "alpa":
+        return ph.alpa(d, payload, cuts)
+    simple = {
+        "send_recv": ph.send_recv,
+        "local_allgather": ph.local_allgather,
+        "global_allgather": ph.global_allgather,
+        "signal": ph.signal,
+    }
+    return simple[strategy](d, payload)

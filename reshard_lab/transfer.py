@@ -1,0 +1,55 @@
+"""The records a plan is made of: transfers, and what each device does in order."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from reshard_lab.boxes import Box, Span, box_volume
+
+
+class Transfer(NamedTuple):
+    """One payload on its way down a chain of devices.
+
+    ``path[0]`` holds the payload; each further device takes it from the one before and passes
+    it on chunk by chunk as the chunks arrive. A path of one device is a local copy from its
+    source piece into its destination piece.
+    """
+
+    id: int
+    """Position in ``Plan.transfers``."""
+    unit: int
+    """Index of the unit task among all unit tasks of the plan."""
+    box: Box
+    """Box of the tensor the payload lies in (global coordinates)."""
+    span: Span | None
+    """Row-major range of the box's elements that is carried; None = all of them."""
+    path: tuple[int, ...]
+    nbytes: int
+    """Bytes of the payload (1 for a ``signal``)."""
+    chunks: int
+    """Chunks the payload is cut into: byte ``i * nbytes // chunks`` starts chunk ``i``."""
+    stage: int
+    """A device takes its transfers by stage, within a stage by hop (a ring shares one stage)."""
+    after: tuple[int, ...]
+    """Transfers complete (at their last device) before the first byte of this one leaves."""
+
+    @property
+    def elements(self) -> int:
+        """Number of elements carried."""
+        return box_volume(self.box) if self.span is None else self.span[1] - self.span[0]
+
+
+class Step(NamedTuple):
+    """One thing a device does: its end of one hop of a transfer, or a local copy.
+
+    Sends of a device happen one after another in program order, its receives likewise; sends
+    and receives run side by side. A hop moves when both its ends have come to it.
+    """
+
+    op: str
+    """``"copy"``, ``"send"`` or ``"recv"``."""
+    transfer: int
+    peer: int
+    """The device at the other end (the device itself for a copy)."""
+    nbytes: int
+    dtype: str

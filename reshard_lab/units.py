@@ -1,0 +1,176 @@
+"""Sizes, rates, times and dtypes: strings at the edge, SI numbers inside.
+
+Bits carry a lower-case ``b`` or ``bit`` and decimal prefixes (``400Mbit``, ``10Gbps``); bytes
+carry ``B`` with decimal (``150GB/s``) or binary (``64MiB``) prefixes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from reshard_lab.errors import ReshardError
+
+_DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_PREFIX = {**_DECIMAL, **_BINARY}
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0}
+_NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*"
+_RATE = re.compile(_NUMBER + r"([kKMGTP]i?|)(bps|bit/s|bits/s|b/s|bit|B/s|Bps)\s*$")
+_SIZE = re.compile(_NUMBER + r"([kKMGTP]i?|)(B)\s*$")
+_TIME = re.compile(_NUMBER + r"(ns|us|µs|μs|ms|s)\s*$")
+
+ITEMSIZE: dict[str, int] = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "float8_e4m3fn": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2": 1,
+    "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1,
+    "int16": 2,
+    "uint16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "float32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+}
+"""Bytes an element, for every dtype name the package knows."""
+
+
+def _number(what: str, value: object, zero_ok: bool, infinite_ok: bool) -> float:
+    number = float(value)  # type: ignore[arg-type]
+    if math.isnan(number) or number < 0 or (number == 0 and not zero_ok):
+        raise ReshardError(
+            f"{what} must be {'at least' if zero_ok else 'more than'} 0, not {value!r}"
+        )
+    if math.isinf(number) and not infinite_ok:
+        raise ReshardError(f"{what} must be finite, not {value!r}")
+    return number
+
+
+def _is_number(value: object) -> bool:
+    return hasattr(value, "__float__") and not isinstance(value, (str, bool))
+
+
+def parse_bandwidth(value: object, what: str = "bandwidth") -> float:
+    """Bytes a second from ``"10Gbps"``, ``"400Mbit"``, ``"150GB/s"``, ``"inf"`` or a number.
+
+    >>> parse_bandwidth("10Gbps"), parse_bandwidth("150GB/s"), parse_bandwidth("400Mbit")
+    (1250000000.0, 150000000000.0, 50000000.0)
+    """
+    if _is_number(value):
+        return _number(what, value, zero_ok=False, infinite_ok=True)
+    text = str(value)
+    if text.strip() == "inf":
+        return math.inf
+    match = _RATE.match(text)
+    if not isinstance(value, str) or not match or match[2] not in _PREFIX:
+        raise ReshardError(
+            f"{what} {value!r} is not a rate; write bits as '10Gbps' or '400Mbit', "
+            "bytes as '150GB/s', or give a number of bytes a second"
+        )
+    bits = match[3] not in ("B/s", "Bps")
+    rate = float(match[1]) * _PREFIX[match[2]] / (8 if bits else 1)
+    return _number(what, rate, zero_ok=False, infinite_ok=False)
+
+
+def parse_bytes(value: object, what: str = "size") -> int:
+    """A number of bytes from ``"64MiB"``, ``"1GB"`` or a whole number.
+
+    >>> parse_bytes("64MiB"), parse_bytes("1kB"), parse_bytes(12)
+    (67108864, 1000, 12)
+    """
+    if _is_number(value):
+        number = _number(what, value, zero_ok=True, infinite_ok=False)
+    else:
+        match = _SIZE.match(str(value))
+        if not isinstance(value, str) or not match or match[2] not in _PREFIX:
+            raise ReshardError(
+                f"{what} {value!r} is not a number of bytes; write '64MiB', '1GB' or '512B'"
+            )
+        number = float(match[1]) * _PREFIX[match[2]]
+    if number != int(number):
+        raise ReshardError(f"{what} {value!r} is not a whole number of bytes")
+    return int(number)
+
+
+def parse_seconds(value: object, what: str = "time") -> float:
+    """Seconds from ``"20us"``, ``"1.5ms"`` or a number.
+
+    >>> parse_seconds("20us"), parse_seconds(0)
+    (2e-05, 0.0)
+    """
+    if _is_number(value):
+        return _number(what, value, zero_ok=True, infinite_ok=False)
+    match = _TIME.match(str(value))
+    if not isinstance(value, str) or not match:
+        raise ReshardError(f"{what} {value!r} is not a time; write '20us', '1.5ms' or '2s'")
+    return _number(what, float(f"{match[1]}e0") * _SECONDS[match[2]], True, False)
+
+
+def _scaled(value: float, unit: str, steps: tuple[tuple[float, str], ...]) -> str:
+    for factor, prefix in steps:
+        if abs(value) >= factor:
+            return f"{value / factor:.4g} {prefix}{unit}"
+    return f"{value:.4g} {unit}"
+
+
+def format_bytes(nbytes: float) -> str:
+    """Bytes with a binary prefix.
+
+    >>> format_bytes(16), format_bytes(3 * 2**20)
+    ('16 B', '3 MiB')
+    """
+    steps = ((2.0**40, "Ti"), (2.0**30, "Gi"), (2.0**20, "Mi"), (2.0**10, "Ki"))
+    return _scaled(nbytes, "B", steps)
+
+
+def format_rate(bytes_per_second: float) -> str:
+    """A rate in bits a second.
+
+    >>> format_rate(1.25e9)
+    '10 Gbit/s'
+    """
+    if math.isinf(bytes_per_second):
+        return "unlimited"
+    return _scaled(8 * bytes_per_second, "bit/s", ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")))
+
+
+def format_seconds(seconds: float) -> str:
+    """A time with a fitting unit.
+
+    >>> format_seconds(0), format_seconds(2.5e-5), format_seconds(0.368)
+    ('0 s', '25 us', '368 ms')
+    """
+    if seconds == 0:
+        return "0 s"
+    if seconds >= 1:
+        return f"{seconds:.4g} s"
+    for factor, unit in ((1e-3, "ms"), (1e-6, "us")):
+        if seconds >= factor:
+            return f"{seconds / factor:.4g} {unit}"
+    return f"{seconds / 1e-9:.4g} ns"
+
+
+def dtype_name(dtype: object) -> str:
+    """The canonical name of a dtype given as a name, a numpy dtype or a torch dtype.
+
+    >>> import numpy as np
+    >>> dtype_name("float32"), dtype_name(np.int16), dtype_name(np.dtype("bool"))
+    ('float32', 'int16', 'bool')
+    """
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None)
+    if not isinstance(name, str):
+        name = getattr(dtype, "__name__", None) or str(dtype)
+    name = name.removeprefix("torch.")
+    if name not in ITEMSIZE:
+        raise ReshardError(f"unknown dtype {dtype!r}; known are {', '.join(ITEMSIZE)}")
+    return name
