@@ -9,6 +9,7 @@ from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask, UnitTask
+from reshard_lab.runtime.memory import execute
 from reshard_lab.spec import ShardingSpec
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "ReshardingTask",
     "ShardingSpec",
     "UnitTask",
+    "execute",
     "plan",
     "scheduling",
 ]

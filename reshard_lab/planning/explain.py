@@ -1,0 +1,115 @@
+"""A plan in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from reshard_lab.boxes import box_text
+from reshard_lab.errors import whole
+from reshard_lab.resharding import UnitTask, nic_hosts
+from reshard_lab.units import format_bytes, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from reshard_lab.planning.record import Plan
+
+_PROOF = {
+    "fluid": "proven optimal: no schedule, not even one that splits tasks, is shorter",
+    "unsplit": "proven optimal among schedules of whole tasks",
+}
+
+
+def explain(plan: Plan, limit: int = 20) -> str:
+    """``plan`` as text; at most ``limit`` unit tasks are listed, in order of their start."""
+    whole("limit", limit)
+    lines = [*_tensors(plan), *_choices(plan), "", *_units(plan, limit), "", *_times(plan)]
+    return "\n".join(lines)
+
+
+def _tensors(plan: Plan) -> list[str]:
+    cluster = plan.cluster
+    nics = "one NIC" if cluster.nics_per_host == 1 else f"{cluster.nics_per_host} NICs"
+    lines = [
+        f"tensor {i}: shape {task.shape} {task.dtype}, {format_bytes(task.nbytes)}: "
+        f"{task.src} -> {task.dst}"
+        for i, task in enumerate(plan.tasks)
+    ]
+    lines.append(
+        f"cluster: {cluster.hosts} hosts x {cluster.devices_per_host} devices, "
+        f"{nics} of {format_rate(cluster.nic_Bps)} a host"
+    )
+    return lines
+
+
+def _choices(plan: Plan) -> list[str]:
+    chunks = f", up to {plan.chunks} chunks" if plan.strategy == "broadcast" else ""
+    lines = [f"strategy {plan.strategy}{chunks}; scheduler {plan.scheduler}, seed {plan.seed}"]
+    if not plan.delivers:
+        lines.append("signal moves one byte a transfer and delivers no data: an upper bound only")
+    return lines + list(plan.notes)
+
+
+def _units(plan: Plan, limit: int) -> list[str]:
+    units = plan.unit_tasks
+    order = sorted(range(len(units)), key=lambda i: (plan.units[i].start_s, i))
+    rows = [("task", "box", "size", "sender", "receivers", "start", "end")]
+    for i in order[:limit]:
+        planned, unit = plan.units[i], units[i]
+        stays = set(unit.receivers) <= set(unit.senders)
+        box = (
+            box_text(unit.box) if len(plan.tasks) == 1 else f"{planned.task}: {box_text(unit.box)}"
+        )
+        rows.append(
+            (
+                str(i),
+                box,
+                format_bytes(unit.nbytes),
+                "-" if stays else f"{planned.sender} of {device_list(unit.senders)}",
+                device_list(unit.receivers) + (" (local)" if stays else ""),
+                format_seconds(planned.start_s),
+                format_seconds(planned.start_s + planned.duration_s),
+            )
+        )
+    lines = [f"{len(units)} unit tasks, {len(plan.transfers)} transfers"]
+    lines += table(rows)
+    if len(units) > limit:
+        lines.append(f"... and {len(units) - limit} more")
+    return lines
+
+
+def _times(plan: Plan) -> list[str]:
+    bound = plan.lower_bound_s
+    over = f", {plan.makespan_s / bound:.3g} x the bound" if bound > 0 else ""
+    crossing = sum(_network_bytes(unit, plan) for unit in plan.unit_tasks)
+    proof = _PROOF.get(plan.optimal or "", "not proven optimal")
+    return [
+        f"bytes that must enter a host through its NICs: {format_bytes(crossing)} in all",
+        f"predicted time {format_seconds(plan.makespan_s)}{over}",
+        f"lower bound {format_seconds(bound)} (NIC traffic alone, no latency)",
+        f"schedule of the unit tasks: {proof}",
+    ]
+
+
+def _network_bytes(unit: UnitTask, plan: Plan) -> int:
+    return unit.nbytes * len(nic_hosts(unit, plan.cluster)[1])
+
+
+def device_list(devices: Iterable[int]) -> str:
+    """Device ids with runs shortened.
+
+    >>> device_list([0, 1, 2, 5]), device_list([4, 6])
+    ('0-2,5', '4,6')
+    """
+    runs: list[list[int]] = []
+    for d in sorted(devices):
+        if runs and d == runs[-1][1] + 1:
+            runs[-1][1] = d
+        else:
+            runs.append([d, d])
+    return ",".join(str(a) if a == b else f"{a}-{b}" if b > a + 1 else f"{a},{b}" for a, b in runs)
+
+
+def table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Rows as lines of left-aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

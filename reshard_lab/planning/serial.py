@@ -1,0 +1,168 @@
+"""Plans as JSON, with a schema version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError
+from reshard_lab.layout import Layout
+from reshard_lab.mesh import Mesh
+from reshard_lab.planning.record import Plan, PlannedUnit
+from reshard_lab.resharding import ReshardingTask
+from reshard_lab.transfer import Step, Transfer
+
+SCHEMA = "reshard_lab.plan"
+VERSION = 1
+T = TypeVar("T")
+
+
+def dump(plan: Plan, path: str | Path | None = None) -> str:
+    """JSON text of ``plan``, also written to ``path`` if given."""
+    data = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "cluster": plan.cluster.to_dict(),
+        "tasks": [
+            {
+                "shape": task.shape,
+                "dtype": task.dtype,
+                "src": _layout_dict(task.src),
+                "dst": _layout_dict(task.dst),
+            }
+            for task in plan.tasks
+        ],
+        "strategy": plan.strategy,
+        "scheduler": plan.scheduler,
+        "chunks": plan.chunks,
+        "seed": plan.seed,
+        "makespan_s": plan.makespan_s,
+        "optimal": plan.optimal,
+        "notes": plan.notes,
+        "units": plan.units,
+        "transfers": plan.transfers,
+        "programs": {str(device): steps for device, steps in plan.programs.items()},
+    }
+    text = json.dumps(data)
+    if path is not None:
+        try:
+            Path(path).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ReshardError(f"cannot write plan file {str(path)!r}: {error.strerror}") from None
+    return text
+
+
+def load(path: str | Path) -> Plan:
+    """Read the plan file at ``path``; raises ReshardError if it is not one or is newer."""
+    where = f"plan file {str(path)!r}"
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ReshardError(f"cannot read {where}: {error.strerror}") from None
+    except ValueError as error:
+        raise ReshardError(f"{where} is not JSON: {error}") from None
+    return from_dict(data, where)
+
+
+def from_dict(data: Any, where: str = "plan") -> Plan:
+    """The plan in parsed JSON ``data``; ``where`` names it in messages."""
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise ReshardError(f"{where} does not hold a plan (schema {SCHEMA!r} expected)")
+    version = data.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ReshardError(f"{where} has version {version!r}; a whole number is expected")
+    if version > VERSION:
+        raise ReshardError(
+            f"{where} has version {version}, this release reads up to {VERSION}; "
+            "update reshard_lab or save the plan again with this release"
+        )
+    try:
+        return _plan(data)
+    except ReshardError as error:
+        raise ReshardError(f"{where}: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise ReshardError(f"{where} is damaged: {reason}") from None
+
+
+def _layout_dict(layout: Layout) -> dict[str, Any]:
+    return {
+        "mesh": layout.mesh.array().tolist(),
+        "spec": str(layout.spec),
+        "rule": layout.rule,
+    }
+
+
+def _plan(data: dict[str, Any]) -> Plan:
+    cluster = Cluster(**data["cluster"])
+    tasks = tuple(
+        ReshardingTask(t["shape"], t["dtype"], _layout(t["src"]), _layout(t["dst"]), cluster)
+        for t in data["tasks"]
+    )
+    units = tuple(
+        PlannedUnit(_int(t), _int(u), _int(s), float(start), float(lasts))
+        for t, u, s, start, lasts in data["units"]
+    )
+    expected = [(t, u) for t, task in enumerate(tasks) for u in range(len(task.unit_tasks))]
+    if [(u.task, u.unit) for u in units] != expected:
+        raise ReshardError(f"its units do not match the {len(expected)} unit tasks of its tensors")
+    return Plan(
+        tasks=tasks,
+        strategy=_typed(data["strategy"], str),
+        scheduler=_typed(data["scheduler"], str),
+        chunks=_int(data["chunks"]),
+        seed=_int(data["seed"]),
+        units=units,
+        transfers=tuple(_transfer(row) for row in data["transfers"]),
+        makespan_s=float(data["makespan_s"]),
+        optimal=None if data["optimal"] is None else _typed(data["optimal"], str),
+        notes=tuple(_typed(note, str) for note in data["notes"]),
+        given_programs={
+            int(device): tuple(
+                Step(_typed(op, str), _int(t), _int(peer), _int(nbytes), _typed(dtype, str))
+                for op, t, peer, nbytes, dtype in steps
+            )
+            for device, steps in data["programs"].items()
+        },
+    )
+
+
+def _layout(data: dict[str, Any]) -> Layout:
+    return Layout(Mesh(data["mesh"]), data["spec"], data["rule"])
+
+
+def _transfer(row: list[Any]) -> Transfer:
+    number, unit, box, span, path, nbytes, chunks, stage, after = row
+    return Transfer(
+        _int(number),
+        _int(unit),
+        tuple(_pair(edge) for edge in box),
+        None if span is None else _pair(span),
+        _ints(path),
+        _int(nbytes),
+        _int(chunks),
+        _int(stage),
+        _ints(after),
+    )
+
+
+def _typed(value: Any, kind: Callable[..., T]) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} where {getattr(kind, '__name__', kind)} is expected")
+    return value  # type: ignore[no-any-return]
+
+
+def _int(value: Any) -> int:
+    return _typed(value, int)
+
+
+def _ints(values: Any) -> tuple[int, ...]:
+    return tuple(_int(v) for v in values)
+
+
+def _pair(values: Any) -> tuple[int, int]:
+    lo, hi = values
+    return _int(lo), _int(hi)

@@ -1,0 +1,285 @@
+"""The proof that a plan is right, made before anything runs.
+
+1. Every record makes sense on its own (devices, boxes, sizes, dtypes).
+2. Both ends of every hop list it, and agree on partner, size, dtype and order.
+3. No cycle of waits: lanes, data and ``after`` together can all be worked off.
+4. Every payload leaves a device that holds it by then.
+5. Every element of every destination piece is written exactly once.
+
+The destination pieces come from the layouts, not from the planner's unit tasks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from reshard_lab.boxes import Box, box_text, box_volume, contains, span_boxes
+from reshard_lab.errors import ReshardError
+from reshard_lab.planning.cover import first_fault
+from reshard_lab.transfer import Step, Transfer
+
+if TYPE_CHECKING:
+    from reshard_lab.planning.record import Plan, Verified
+
+Hop = tuple[int, int]
+"""A transfer and the index of one of its hops (0 for a local copy)."""
+
+
+def verify(plan: Plan) -> Verified:
+    """Prove ``plan`` right; raises ReshardError naming the transfer at fault.
+
+    A ``signal`` plan delivers nothing: points 1 to 3 are proven, and the result says so.
+    """
+    from reshard_lab.planning.record import Verified
+
+    check_records(plan)
+    check_ends(plan)
+    order_of_hops(plan)
+    elements = 0
+    if plan.delivers:
+        pieces = _Pieces(plan)
+        check_held(plan, pieces)
+        elements = check_written(plan, pieces)
+    return Verified(len(plan.programs), len(plan.transfers), elements, plan.delivers)
+
+
+def name(t: Transfer) -> str:
+    """How messages call a transfer."""
+    span = "" if t.span is None else f" elements {t.span[0]}:{t.span[1]}"
+    return f"transfer {t.id} ({box_text(t.box)}{span}, {' -> '.join(map(str, t.path))})"
+
+
+class _Pieces:
+    """Source and destination boxes of every tensor, by device."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.have = [task.src.boxes(task.shape) for task in plan.tasks]
+        self.need = [task.dst.boxes(task.shape) for task in plan.tasks]
+
+
+def check_records(plan: Plan) -> None:
+    """Point 1, transfer by transfer."""
+    cluster = plan.cluster
+    for position, t in enumerate(plan.transfers):
+        if t.id != position:
+            raise ReshardError(f"transfer {t.id} stands at position {position}; ids are positions")
+        if not 0 <= t.unit < len(plan.units):
+            raise ReshardError(
+                f"{name(t)} belongs to unit task {t.unit}, but there are {len(plan.units)}"
+            )
+        task = plan.tasks[plan.units[t.unit].task]
+        if not t.path or len(set(t.path)) < len(t.path):
+            raise ReshardError(f"{name(t)} must visit at least one device, each once")
+        for device in t.path:
+            if not 0 <= device < cluster.size:
+                raise ReshardError(
+                    f"{name(t)} uses device {device}; the cluster has 0 to {cluster.size - 1}"
+                )
+        if len(t.box) != len(task.shape) or not all(
+            0 <= lo < hi <= n for (lo, hi), n in zip(t.box, task.shape, strict=False)
+        ):
+            raise ReshardError(f"{name(t)} is not a non-empty box of shape {task.shape}")
+        if t.span is not None and not 0 <= t.span[0] < t.span[1] <= box_volume(t.box):
+            raise ReshardError(f"{name(t)} is outside its box of {box_volume(t.box)} elements")
+        right = t.elements * task.itemsize if plan.delivers or len(t.path) == 1 else 1
+        if t.nbytes != right:
+            raise ReshardError(
+                f"{name(t)} says {t.nbytes} bytes, but carries {right} ({task.dtype})"
+            )
+        if not 1 <= t.chunks <= t.nbytes:
+            raise ReshardError(f"{name(t)} has {t.chunks} chunks; allowed are 1 to {t.nbytes}")
+        for other in t.after:
+            if not 0 <= other < len(plan.transfers) or other == t.id:
+                raise ReshardError(f"{name(t)} waits for transfer {other}, which is no other one")
+
+
+def check_ends(plan: Plan) -> None:
+    """Point 2: every hop is in the programs of both its ends, alike and in one order."""
+    lanes: dict[tuple[str, int, int], list[int]] = {}
+    found: dict[tuple[str, int, int], Step] = {}
+    for device, steps in plan.programs.items():
+        for step in steps:
+            if not 0 <= step.transfer < len(plan.transfers):
+                raise ReshardError(
+                    f"device {device} lists transfer {step.transfer}, which does not exist"
+                )
+            t = plan.transfers[step.transfer]
+            if step.op not in ("copy", "send", "recv"):
+                raise ReshardError(f"{name(t)}: device {device} has unknown step {step.op!r}")
+            key = (step.op, device, step.transfer)
+            if key in found:
+                raise ReshardError(f"{name(t)}: device {device} lists its {step.op} twice")
+            found[key] = step
+            lanes.setdefault((step.op, device, step.peer), []).append(step.transfer)
+    expected = 0
+    for t in plan.transfers:
+        dtype = plan.tasks[plan.units[t.unit].task].dtype
+        for op, device, peer in _ends(t):
+            expected += 1
+            end = found.get((op, device, t.id))
+            if end is None:
+                raise ReshardError(f"{name(t)}: device {device} does not list its {op}")
+            if end.peer != peer:
+                raise ReshardError(
+                    f"{name(t)}: device {device} would {op} with device {end.peer}, not {peer}"
+                )
+            if end.nbytes != t.nbytes:
+                raise ReshardError(
+                    f"{name(t)}: device {device} would {op} {end.nbytes} bytes, not {t.nbytes}"
+                )
+            if end.dtype != dtype:
+                raise ReshardError(
+                    f"{name(t)}: device {device} would {op} {end.dtype}, the tensor is {dtype}"
+                )
+    if expected != len(found):
+        for (op, device, number), _ in found.items():
+            t = plan.transfers[number]
+            if not any((op, device) == (o, d) for o, d, _ in _ends(t)):
+                raise ReshardError(f"{name(t)}: device {device} lists a {op} it has no part in")
+    for (op, a, b), sent in lanes.items():
+        taken = lanes.get(("recv", b, a), []) if op == "send" else sent
+        if sent != taken:
+            at = next(i for i, (x, y) in enumerate(zip(sent, taken, strict=True)) if x != y)
+            raise ReshardError(
+                f"{name(plan.transfers[sent[at]])}: device {a} sends it to {b} where {b} expects "
+                f"transfer {taken[at]}; both ends of a pair must keep one order"
+            )
+
+
+def _ends(t: Transfer) -> Iterator[tuple[str, int, int]]:
+    """(op, device, peer) of every step a transfer needs."""
+    if len(t.path) == 1:
+        yield "copy", t.path[0], t.path[0]
+    for hop in range(len(t.path) - 1):
+        yield "send", t.path[hop], t.path[hop + 1]
+        yield "recv", t.path[hop + 1], t.path[hop]
+
+
+def order_of_hops(plan: Plan) -> list[Hop]:
+    """Point 3: every hop in an order in which each could be finished after those it waits for.
+
+    A hop waits for the hop before it in its chain, for the step before it in the lanes of both
+    its ends, and hop 0 for the last hop of every transfer in ``after``.
+    """
+    transfers = plan.transfers
+    base = [0]
+    for t in transfers:
+        base.append(base[-1] + max(len(t.path) - 1, 1))
+    waits = [0] * base[-1]
+    unlocks: list[list[int]] = [[] for _ in range(base[-1])]
+
+    def wait(first: int, then: int) -> None:
+        unlocks[first].append(then)
+        waits[then] += 1
+
+    for t in transfers:
+        for node in range(base[t.id] + 1, base[t.id + 1]):
+            wait(node - 1, node)
+        for other in t.after:
+            wait(base[other + 1] - 1, base[t.id])
+    hop_of = [{d: i for i, d in enumerate(t.path)} for t in transfers]
+    for device, steps in plan.programs.items():
+        last: dict[str, int] = {}
+        for step in steps:
+            if step.op == "copy":
+                continue
+            hop = hop_of[step.transfer][device] - (step.op == "recv")
+            node = base[step.transfer] + hop
+            if step.op in last:
+                wait(last[step.op], node)
+            last[step.op] = node
+    ready = deque(i for i, n in enumerate(waits) if n == 0)
+    order = []
+    while ready:
+        node = ready.popleft()
+        order.append(node)
+        for then in unlocks[node]:
+            waits[then] -= 1
+            if waits[then] == 0:
+                ready.append(then)
+    owner = [t.id for t in transfers for _ in range(base[t.id], base[t.id + 1])]
+    if len(order) < len(waits):
+        cycle = _cycle(unlocks, [n > 0 for n in waits])
+        chain = list(dict.fromkeys(owner[node] for node in cycle))
+        raise ReshardError(
+            f"{name(transfers[chain[0]])} waits for itself: transfers "
+            f"{' -> '.join(map(str, [*chain, chain[0]]))} each wait for the next to be done"
+        )
+    return [(owner[node], node - base[owner[node]]) for node in order]
+
+
+def _cycle(unlocks: list[list[int]], stuck: list[bool]) -> list[int]:
+    """One cycle among the stuck nodes, each waiting for the next."""
+    blocker: dict[int, int] = {}
+    for node, then in enumerate(unlocks):
+        if stuck[node]:
+            for other in then:
+                blocker[other] = node
+    node = stuck.index(True)
+    seen: dict[int, int] = {}
+    walk: list[int] = []
+    while node not in seen:
+        seen[node] = len(walk)
+        walk.append(node)
+        node = blocker[node]
+    return walk[seen[node] :]
+
+
+def check_held(plan: Plan, pieces: _Pieces) -> None:
+    """Point 4: the first device holds the payload, in its source piece or from ``after``."""
+    for t in plan.transfers:
+        number = plan.units[t.unit].task
+        have = pieces.have[number].get(t.path[0])
+        payload = span_boxes(t.box, t.span)
+        if have is not None and all(contains(have, b) for b in payload):
+            continue
+        arrived = [
+            b
+            for other in map(plan.transfers.__getitem__, t.after)
+            if plan.units[other.unit].task == number and t.path[0] in other.path[1:]
+            for b in span_boxes(other.box, other.span)
+        ]
+        if not all(any(contains(a, b) for a in arrived) for b in payload):
+            raise ReshardError(
+                f"{name(t)} leaves device {t.path[0]}, which does not hold it by then: its source "
+                f"piece is {'empty' if have is None else box_text(have)} and no transfer it waits "
+                "for brings it"
+            )
+
+
+def check_written(plan: Plan, pieces: _Pieces) -> int:
+    """Point 5; returns the number of elements written."""
+    writes: dict[tuple[int, int], list[tuple[Box, int]]] = {}
+    for t in plan.transfers:
+        number = plan.units[t.unit].task
+        payload = span_boxes(t.box, t.span)
+        for device in t.path if len(t.path) == 1 else t.path[1:]:
+            piece = pieces.need[number].get(device)
+            if piece is None or not all(contains(piece, b) for b in payload):
+                raise ReshardError(
+                    f"{name(t)} writes to device {device}, whose destination piece is "
+                    f"{'none' if piece is None else box_text(piece)}"
+                )
+            writes.setdefault((number, device), []).extend((b, t.id) for b in payload)
+    total = 0
+    for number, needed in enumerate(pieces.need):
+        for device, piece in needed.items():
+            volume = box_volume(piece)
+            if volume == 0:
+                continue
+            written = writes.get((number, device), [])
+            fault = first_fault(piece, [b for b, _ in written])
+            if fault is not None:
+                box, culprits = fault
+                where = f"{box_text(box)} of the destination piece of device {device}"
+                if culprits:
+                    ids = [written[i][1] for i in culprits]
+                    raise ReshardError(
+                        f"{name(plan.transfers[ids[-1]])} writes {where} again, after transfer "
+                        f"{ids[0]}; every element must be written once"
+                    )
+                raise ReshardError(f"no transfer writes {where} (tensor {number})")
+            total += volume
+    return total
