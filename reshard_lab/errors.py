@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Iterable
+from types import ModuleType
 
 
 class ReshardError(ValueError):
@@ -38,3 +40,20 @@ def whole(what: str, given: object, least: int = 0) -> int:
     if value < least:
         raise ReshardError(f"{what} must be at least {least}, not {value}")
     return int(value)
+
+
+def need(module: str, extra: str, what: str) -> ModuleType:
+    """Import ``module`` for ``what``; its absence is an error that names the extra to install.
+
+    >>> need("math", "notebooks", "a figure").floor(2.5)
+    2
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.split(".")[0]:
+            raise
+        raise ReshardError(
+            f"{what} needs {error.name}, which is not installed; "
+            f"install it with: pip install 'reshard-lab[{extra}]'"
+        ) from None
