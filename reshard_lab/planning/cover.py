@@ -53,7 +53,7 @@ def _by_pairs(whole: Box, boxes: Sequence[Box]) -> tuple[Box, tuple[int, ...]] |
 
 
 def _gap(whole: Box, boxes: Sequence[Box]) -> Box:
-    """A part of ``whole`` that disjoint ``boxes`` leave uncovered: halve where volume is missing."""
+    """An uncovered part of ``whole`` under disjoint ``boxes``: halve where volume is missing."""
     while True:
         inside = [c for c in (intersect(whole, b) for b in boxes) if c is not None]
         if not inside:

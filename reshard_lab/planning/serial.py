@@ -152,7 +152,7 @@ def _transfer(row: list[Any]) -> Transfer:
 def _typed(value: Any, kind: Callable[..., T]) -> T:
     if type(value) is not kind:
         raise TypeError(f"{value!r} where {getattr(kind, '__name__', kind)} is expected")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _int(value: Any) -> int:

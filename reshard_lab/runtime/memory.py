@@ -38,7 +38,7 @@ def execute(plan: Plan, pieces: Pieces | Sequence[Pieces]) -> Any:
             f"a plan under strategy {plan.strategy!r} delivers no data; plan with another strategy"
         )
     single = len(plan.tasks) == 1 and isinstance(pieces, Mapping)
-    given = [pieces] if single else _one_a_task(plan, pieces)
+    given = _one_a_task(plan, [pieces] if single else pieces)
     plan.verify()
     runs = [_Run(task, held) for task, held in zip(plan.tasks, given, strict=True)]
     for number, hop in order_of_hops(plan):

@@ -1,0 +1,344 @@
+"""Plans: strategies' closed forms, schedules, text, files and mistakes."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+
+import numpy as np
+import pytest
+from handed import pieces_of, read, tasks_of
+
+import reshard_lab as rl
+from reshard_lab.scheduling import Problem, solve
+from reshard_lab.strategies import closed_form_s
+
+STRATEGIES = ("send_recv", "local_allgather", "global_allgather", "broadcast", "alpa", "signal")
+
+
+def ideal(hosts: int, devices: int, **speeds) -> rl.Cluster:
+    """The clusters of section 3.1: one byte a second per NIC, links inside a host free."""
+    settings = {"nic": 1.0, "nic_latency": 0, "intra": inf, "intra_latency": 0} | speeds
+    return rl.Cluster(hosts=hosts, devices_per_host=devices, **settings)
+
+
+def one_sender(hosts: int, devices: int, n: int, cluster: rl.Cluster) -> rl.ReshardingTask:
+    src = rl.Layout(rl.Mesh([0]), "R")
+    dst = rl.Layout(cluster.mesh((hosts, devices), first_host=1), "R")
+    return rl.ReshardingTask((n,), "int8", src, dst, cluster)
+
+
+@pytest.mark.parametrize("a", range(1, 9))
+@pytest.mark.parametrize("b", range(1, 9))
+def test_closed_forms_of_section_3_1(a, b):
+    """A·B·t, A·t, t + (n-1)/n·t (t when A = 1), t + (A-1)·t/K."""
+    chunks, n = 100, a * b
+    cluster = ideal(a + 1, b)
+    t = 6_720_000
+    expected = {
+        "send_recv": a * b * t,
+        "local_allgather": a * t,
+        "global_allgather": t + (n - 1) / n * t if a > 1 else t,
+        "broadcast": t + (a - 1) * t / chunks,
+    }
+    task = one_sender(a, b, t, cluster)
+    for strategy, seconds in expected.items():
+        assert closed_form_s(strategy, t, a, b, cluster, chunks) == pytest.approx(seconds, rel=1e-6)
+        plan = rl.plan(task, strategy=strategy, chunks=chunks)
+        assert plan.makespan_s == pytest.approx(seconds, rel=1e-6)
+
+
+def test_latency_and_links_inside_hosts_by_hand():
+    cluster = ideal(3, 2, nic=10.0, nic_latency=3, intra=100.0, intra_latency=0.5)
+    t = 1000
+    per_nic, per_link = 3 + t / 10, 0.5 + t / 100
+    assert closed_form_s("send_recv", t, 2, 2, cluster) == pytest.approx(4 * per_nic)
+    # Two parts a host over the NIC, then one exchange inside the second host.
+    local = 4 * (3 + 500 / 10) + (0.5 + 500 / 100)
+    assert closed_form_s("local_allgather", t, 2, 2, cluster) == pytest.approx(local)
+    # Chain 0 -> nic -> link -> nic -> link with 4 chunks; the NIC hop is the slowest.
+    nic, link = 3 + 250 / 10, 0.5 + 250 / 100
+    chain = 2 * nic + 2 * link + 3 * nic
+    assert closed_form_s("broadcast", t, 2, 2, cluster, chunks=4) == pytest.approx(chain)
+    # Parts of 250; each NIC link of the ring carries 3 of them back to back.
+    scatter = 4 * (3 + 250 / 10)
+    assert closed_form_s("global_allgather", t, 2, 2, cluster) == pytest.approx(scatter + 3 * nic)
+    assert per_link < per_nic
+
+
+def test_alpa_gathers_inside_hosts_only_where_its_rule_applies():
+    cluster = ideal(4, 2)
+    src = rl.Layout(cluster.mesh((2, 2)), "S0R")
+
+    def makespan(spec: str, strategy: str) -> float:
+        dst = rl.Layout(cluster.mesh((2, 2), first_host=2), spec)
+        return rl.plan(rl.ReshardingTask((8, 8), "int8", src, dst, cluster), strategy).makespan_s
+
+    assert makespan("S0R", "alpa") == makespan("S0R", "local_allgather")
+    assert makespan("S0R", "send_recv") == 2 * makespan("S0R", "alpa")
+    for plain in ("RR", "S1R", "S01R"):  # not cut over hosts, replicated over hosts, no replicas
+        assert makespan(plain, "alpa") == makespan(plain, "send_recv")
+
+
+def test_alpa_cuts_by_common_factors():
+    from reshard_lab.strategies import alpa_cuts
+
+    assert alpa_cuts(((0, 6), (0, 10)), 4) == [
+        ((0, 3), (0, 5)),
+        ((0, 3), (5, 10)),
+        ((3, 6), (0, 5)),
+        ((3, 6), (5, 10)),
+    ]
+    assert len(alpa_cuts(((0, 3), (0, 5)), 4)) == 1  # no common factor: one copy, then forwarded
+
+
+@pytest.mark.parametrize("case", read("schedules"), ids=lambda c: c["name"])
+@pytest.mark.parametrize(("method", "key"), [("naive", "naive"), ("load_balance", "lpt")])
+def test_baselines_reproduce_the_handed_makespans(case, method, key):
+    expected = case["baselines_bytes"][key]
+    tasks = tasks_of(case)
+    schedule = solve(Problem.from_tasks(tasks), method)
+    assert schedule.makespan == pytest.approx(expected, rel=1e-12)
+    assert schedule.makespan >= schedule.lower_bound * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("case", read("schedules")[:12], ids=lambda c: c["name"])
+def test_plan_keeps_the_schedule(case):
+    """One chunk, free links in a host, one destination host a task: T_i is bytes / bandwidth."""
+    tasks = tasks_of(case)
+    plan = rl.plan(tasks, scheduler="naive", chunks=10**6)
+    schedule = solve(Problem.from_tasks(tasks), "naive")
+    hosts = max(len(r) for r in Problem.from_tasks(tasks).receivers)
+    fill = (hosts - 1) * len(plan.units) * max(u.nbytes for u in plan.unit_tasks) / 10**6
+    assert schedule.makespan * (1 - 1e-9) <= plan.makespan_s
+    assert plan.makespan_s <= (schedule.makespan + fill) * (1 + 1e-9)
+    for planned, nic in zip(plan.units, schedule.sender, strict=True):
+        assert tasks[0].cluster.host_of(planned.sender) == nic
+
+
+def test_no_nic_carries_two_tasks_at_once():
+    case = next(c for c in read("schedules") if c["name"] == "2x4:RS01R->2x4:S01RR")
+    plan = rl.plan(tasks_of(case), scheduler="load_balance")
+    busy: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for planned, unit in zip(plan.units, plan.unit_tasks, strict=True):
+        span = (planned.start_s, planned.start_s + planned.duration_s)
+        busy.setdefault(("tx", planned.sender // 4), []).append(span)
+        for host in {d // 4 for d in unit.receivers}:
+            busy.setdefault(("rx", host), []).append(span)
+    for spans in busy.values():
+        spans.sort()
+        assert all(a[1] <= b[0] * (1 + 1e-9) for a, b in zip(spans, spans[1:], strict=False))
+
+
+def test_auto_strategy_takes_the_shortest_and_says_so():
+    cluster = rl.Cluster(hosts=3, devices_per_host=4)
+    small, large = one_sender(2, 4, 64, cluster), one_sender(2, 4, 2**26, cluster)
+    assert rl.plan(large, strategy="auto").strategy == "broadcast"
+    plan = rl.plan(small, strategy="auto")
+    assert plan.strategy != "broadcast"  # 100 messages of latency for 64 bytes
+    others = [rl.plan(small, strategy=s).makespan_s for s in STRATEGIES[:4]]
+    assert plan.makespan_s == min(others)
+    assert "strategy auto: " in plan.explain()
+
+
+def test_same_seed_same_plan_and_value_equality():
+    tasks = tasks_of(read("schedules")[3])
+    assert rl.plan(tasks, seed=5) == rl.plan(tasks, seed=5)
+    assert rl.plan(tasks, strategy="send_recv") != rl.plan(tasks)
+
+
+def test_joint_plan_of_several_tensors():
+    """Two tensors of different dtype: one schedule, two results."""
+    cluster = rl.Cluster(hosts=4, devices_per_host=2)
+    src, dst = cluster.mesh((2, 2)), cluster.mesh((2, 2), first_host=2)
+    tasks = [
+        rl.ReshardingTask((6, 4), "float32", rl.Layout(src, "S0R"), rl.Layout(dst, "RS1"), cluster),
+        rl.ReshardingTask((5,), "int16", rl.Layout(dst, "S01"), rl.Layout(src, "R"), cluster),
+    ]
+    plan = rl.plan(tasks)
+    arrays = [np.arange(24, dtype="float32").reshape(6, 4), np.arange(5, dtype="int16")]
+    given = [pieces_of(t.src, a) for t, a in zip(tasks, arrays, strict=True)]
+    out = rl.execute(plan, given)
+    assert isinstance(out, list)
+    for task, array, pieces in zip(tasks, arrays, out, strict=True):
+        for device, piece in pieces_of(task.dst, array).items():
+            assert np.array_equal(pieces[device], piece)
+    assert plan.lower_bound_s >= max(t.lower_bound_s for t in tasks)
+    with pytest.raises(rl.ReshardError, match="the plan has 2 tasks, but pieces for 1 were given"):
+        rl.execute(plan, given[0])
+
+
+@pytest.mark.parametrize("specs", [("S0S1R", "S1S0R"), ("RS01R", "RS0S1"), ("S0S1S2", "S0S2S1")])
+def test_no_device_holds_more_than_its_pieces(specs):
+    """Nested and swapped axes: never a gathered tensor, where others gather and cut again."""
+    cluster = rl.Cluster(hosts=4, devices_per_host=4)
+    axes = (2, 2) if "2" not in specs[0] else (2, 2, 2)
+    src = rl.Layout(cluster.mesh(axes), specs[0])
+    dst = rl.Layout(cluster.mesh(axes, first_host=2), specs[1])
+    task = rl.ReshardingTask((8, 8, 8), "float32", src, dst, cluster)
+    piece = task.nbytes // int(np.prod(axes))
+    assert max(rl.plan(task).peak_bytes.values()) <= 2 * piece < task.nbytes
+
+
+def test_many_replicas_share_the_sending():
+    """All replicas on 4 hosts, one destination host each: not all from rank 0."""
+    cluster = rl.Cluster(hosts=8, devices_per_host=1)
+    src = rl.Layout(cluster.mesh(4), "RR")
+    dst = rl.Layout(cluster.mesh(4, first_host=4), "S0R")
+    plan = rl.plan(rl.ReshardingTask((8, 8), "int8", src, dst, cluster))
+    assert sorted(u.sender for u in plan.units) == [0, 1, 2, 3]
+
+
+def test_two_meshes_of_one_shape_share_nothing():
+    cluster = rl.Cluster(hosts=4, devices_per_host=2)
+    src = rl.Layout(cluster.mesh(2), "S0")
+    first, second = (rl.Layout(cluster.mesh(2, first_host=h), "R") for h in (1, 2))
+    plans = [rl.plan(rl.ReshardingTask((4,), "int8", src, d, cluster)) for d in (first, second)]
+    assert set(rl.execute(plans[0], pieces_of(src, np.arange(4, dtype="int8")))) == {2, 3}
+    assert set(rl.execute(plans[1], pieces_of(src, np.arange(4, dtype="int8")))) == {4, 5}
+
+
+FIGURE_2 = """\
+tensor 0: shape (4, 4) float32, 64 B: Layout(Mesh([[0, 1], [2, 3]]), 'S01R') -> \
+Layout(Mesh([[4, 5], [6, 7]]), 'S0R')
+cluster: 4 hosts x 2 devices, one NIC of 10 Gbit/s a host
+strategy send_recv; scheduler load_balance, seed 0
+
+4 unit tasks, 8 transfers
+task  box         size  sender  receivers  start  end
+0     [0:1, 0:4]  16 B  0 of 0  4,5        0 s    40.03 us
+2     [2:3, 0:4]  16 B  2 of 2  6,7        0 s    40.03 us
+... and 2 more
+
+bytes that must enter a host through its NICs: 64 B in all
+predicted time 80.05 us, 3.13e+03 x the bound
+lower bound 25.6 ns (NIC traffic alone, no latency)
+schedule of the unit tasks: not proven optimal"""
+
+
+def figure_2() -> rl.ReshardingTask:
+    cluster = rl.Cluster(hosts=4, devices_per_host=2)
+    src = rl.Layout(cluster.mesh((2, 2)), "S01R")
+    dst = rl.Layout(cluster.mesh((2, 2), first_host=2), "S0R")
+    return rl.ReshardingTask((4, 4), "float32", src, dst, cluster)
+
+
+def test_explain_reads_as_people_would_want():
+    plan = rl.plan(figure_2(), strategy="send_recv", scheduler="load_balance")
+    assert plan.explain(limit=2) == FIGURE_2
+    signal = rl.plan(figure_2(), strategy="signal").explain()
+    assert "delivers no data" in signal
+    assert repr(plan) == (
+        "Plan(send_recv, load_balance: 4 unit tasks, 8 transfers, 80.05 us "
+        "(bound 25.6 ns, optimality not proven))"
+    )
+
+
+def test_signal_moves_a_byte_a_transfer_and_is_never_executed():
+    plan = rl.plan(figure_2(), strategy="signal")
+    assert {t.nbytes for t in plan.transfers} == {1}
+    assert len(plan.transfers) == 8
+    with pytest.raises(rl.ReshardError, match="'signal' delivers no data"):
+        rl.execute(plan, {})
+
+
+# Files
+
+
+def damaged(tmp_path, change) -> str:
+    data = json.loads(rl.plan(figure_2()).to_json())
+    change(data)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(data))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d.update(version=2), "has version 2, this release reads up to 1; update"),
+        (lambda d: d.update(version="one"), "has version 'one'"),
+        (lambda d: d.update(schema="other"), "does not hold a plan"),
+        (lambda d: d.pop("transfers"), "is damaged: no 'transfers'"),
+        (lambda d: d["transfers"][0].pop(), "is damaged: not enough values"),
+        (lambda d: d["transfers"][0].__setitem__(5, "64"), "is damaged: '64' where int"),
+        (lambda d: d["transfers"][0].__setitem__(5, 16.0), "is damaged: 16.0 where int"),
+        (lambda d: d["units"].pop(), "its units do not match the 4 unit tasks"),
+        (lambda d: d["tasks"][0].update(dtype="float7"), "unknown dtype 'float7'"),
+        (lambda d: d["tasks"][0]["src"].update(spec="S7R"), "spec 'S7R' uses mesh axis 7"),
+        (lambda d: d["cluster"].update(nics=2), "is damaged: .*nics"),
+        (lambda d: d["programs"].update(zero=[]), "is damaged: invalid literal"),
+    ],
+)
+def test_plan_files_that_cannot_be_read(tmp_path, change, words):
+    with pytest.raises(rl.ReshardError, match=words) as caught:
+        rl.Plan.from_json(damaged(tmp_path, change))
+    assert "plan.json" in str(caught.value)
+
+
+def test_files_that_are_no_plan(tmp_path):
+    with pytest.raises(rl.ReshardError, match="cannot read plan file .*No such file"):
+        rl.Plan.from_json(tmp_path / "none.json")
+    (tmp_path / "text.json").write_text("{")
+    with pytest.raises(rl.ReshardError, match="is not JSON"):
+        rl.Plan.from_json(tmp_path / "text.json")
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(rl.ReshardError, match="does not hold a plan"):
+        rl.Plan.from_json(tmp_path / "list.json")
+    with pytest.raises(rl.ReshardError, match="cannot write plan file"):
+        rl.plan(figure_2()).to_json(tmp_path / "no" / "plan.json")
+
+
+def test_a_damaged_but_readable_plan_is_refused_before_it_runs(tmp_path):
+    path = damaged(tmp_path, lambda d: d["transfers"][0].__setitem__(4, [0, 4]))
+    plan = rl.Plan.from_json(path)
+    with pytest.raises(rl.ReshardError, match="transfer 0 .*device 4 lists a send|transfer 0"):
+        rl.execute(plan, {})
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"strategy": "brodcast"}, "unknown strategy 'brodcast'; .* did you mean 'broadcast'"),
+        ({"scheduler": "best"}, "unknown scheduler 'best'; allowed are naive"),
+        ({"chunks": 0}, "chunks must be at least 1, not 0"),
+        ({"chunks": 2.5}, "chunks must be a whole number"),
+        ({"seed": -1}, "seed must be at least 0"),
+    ],
+)
+def test_bad_options(options, words):
+    with pytest.raises(rl.ReshardError, match=words):
+        rl.plan(figure_2(), **options)
+
+
+def test_pieces_that_do_not_fit():
+    plan = rl.plan(figure_2())
+    good = pieces_of(plan.tasks[0].src, np.zeros((4, 4), "float32"))
+    with pytest.raises(rl.ReshardError, match="no piece given for device 0, which holds shape"):
+        rl.execute(plan, {})
+    with pytest.raises(rl.ReshardError, match="piece given for device 9, which is not in Mesh"):
+        rl.execute(plan, good | {9: good[0]})
+    with pytest.raises(rl.ReshardError, match="piece of device 0 is float64, the task is float32"):
+        rl.execute(plan, good | {0: good[0].astype("float64")})
+    wrong = good | {1: np.zeros((2, 4), "float32"), 3: np.zeros((1, 3), "float32")}
+    with pytest.raises(rl.ReshardError, match=r"device 1 has \(2, 4\), .* device 3 has \(1, 3\)"):
+        rl.execute(plan, wrong)
+    with pytest.raises(rl.ReshardError, match="pieces must be"):
+        rl.execute(plan, [[1, 2]])
+
+
+def test_torch_arrays_of_every_dtype():
+    torch = pytest.importorskip("torch")
+    cluster = rl.Cluster(hosts=4, devices_per_host=1)
+    src = rl.Layout(cluster.mesh(2), "S0R")
+    dst = rl.Layout(cluster.mesh(2, first_host=2), "RS0")
+    for name in ("bfloat16", "float8_e5m2", "uint16", "bool"):
+        array = (torch.arange(24, dtype=torch.int32) % 2).to(getattr(torch, name)).reshape(6, 4)
+        plan = rl.plan(rl.ReshardingTask((6, 4), name, src, dst, cluster))
+        out = rl.execute(plan, {0: array[:3], 1: array[3:]})
+        assert out[2].dtype == array.dtype
+        assert torch.equal(out[2].view(torch.uint8), array[:, :2].contiguous().view(torch.uint8))
+        assert torch.equal(out[3].view(torch.uint8), array[:, 2:].contiguous().view(torch.uint8))
