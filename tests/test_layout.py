@@ -137,7 +137,7 @@ def test_records_are_values():
         (lambda: rl.ShardingSpec("s0"), "unknown token at 's0'"),
         (
             lambda: rl.ShardingSpec("S0S0R"),
-            r"spec 'S0S0R' uses mesh axis 0 twice \(dims 0 and 1\); an axis can split one dimension",
+            r"spec 'S0S0R' uses mesh axis 0 twice \(dims 0 and 1\); an axis can split one dim",
         ),
         (lambda: rl.ShardingSpec("S00"), r"uses mesh axis 0 twice \(dim 0\)"),
         (lambda: rl.ShardingSpec(7), "a spec is text such as 'S01R', not 7"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -127,7 +128,7 @@ def test_no_nic_carries_two_tasks_at_once():
             busy.setdefault(("rx", host), []).append(span)
     for spans in busy.values():
         spans.sort()
-        assert all(a[1] <= b[0] * (1 + 1e-9) for a, b in zip(spans, spans[1:], strict=False))
+        assert all(a[1] <= b[0] * (1 + 1e-9) for a, b in pairwise(spans))
 
 
 def test_auto_strategy_takes_the_shortest_and_says_so():
@@ -277,7 +278,7 @@ def test_plan_files_that_cannot_be_read(tmp_path, change, words):
 
 
 def test_files_that_are_no_plan(tmp_path):
-    with pytest.raises(rl.ReshardError, match="cannot read plan file .*No such file"):
+    with pytest.raises(rl.ReshardError, match=r"cannot read plan file .*No such file"):
         rl.Plan.from_json(tmp_path / "none.json")
     (tmp_path / "text.json").write_text("{")
     with pytest.raises(rl.ReshardError, match="is not JSON"):
@@ -292,7 +293,7 @@ def test_files_that_are_no_plan(tmp_path):
 def test_a_damaged_but_readable_plan_is_refused_before_it_runs(tmp_path):
     path = damaged(tmp_path, lambda d: d["transfers"][0].__setitem__(4, [0, 4]))
     plan = rl.Plan.from_json(path)
-    with pytest.raises(rl.ReshardError, match="transfer 0 .*device 4 lists a send|transfer 0"):
+    with pytest.raises(rl.ReshardError, match=r"transfer 0 .*device \d+ (lists|does not list)"):
         rl.execute(plan, {})
 
 
