@@ -1,0 +1,23 @@
+"""Pictures of plain records: what they draw can be made with no device at all.
+
+Layouts and unit tasks are SVG written here, the same bytes for the same record; charts are drawn
+with matplotlib, which loads when a chart is drawn.
+"""
+
+from __future__ import annotations
+
+from reshard_lab.plots.layouts import Panel, draw_layout, draw_layouts, layout_svg, panel
+from reshard_lab.plots.svg import Figure, figure
+from reshard_lab.plots.unit_tasks import draw_unit_tasks, unit_tasks_svg
+
+__all__ = [
+    "Figure",
+    "Panel",
+    "draw_layout",
+    "draw_layouts",
+    "draw_unit_tasks",
+    "figure",
+    "layout_svg",
+    "panel",
+    "unit_tasks_svg",
+]

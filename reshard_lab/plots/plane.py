@@ -1,0 +1,192 @@
+"""Two dimensions of a tensor as a rectangle on the page: cuts, pieces, elements."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from reshard_lab.boxes import Box, box_volume
+from reshard_lab.errors import ReshardError, whole
+from reshard_lab.plots import svg
+
+_CELLS = 16  # up to so many elements a side are drawn one by one
+_NUMBERED = 64  # and up to so many in all carry their row-major number
+
+
+@dataclass(frozen=True)
+class Plane:
+    """The plane of a tensor that is drawn, other dimensions at index 0, and its size in pixels."""
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    """The dimensions drawn, down and across; one or none for tensors of fewer than two."""
+    width: float
+    height: float
+
+    @property
+    def rows(self) -> int:
+        """Elements down."""
+        return self.shape[self.axes[0]] if len(self.axes) == 2 else 1
+
+    @property
+    def columns(self) -> int:
+        """Elements across."""
+        return self.shape[self.axes[-1]] if self.axes else 1
+
+    def place(self, box: Box) -> tuple[float, float, float, float]:
+        """``x, y, width, height`` of ``box`` inside the rectangle."""
+        top, bottom = box[self.axes[0]] if len(self.axes) == 2 else (0, 1)
+        left, right = box[self.axes[-1]] if self.axes else (0, 1)
+        across, down = self.width / max(self.columns, 1), self.height / max(self.rows, 1)
+        return left * across, top * down, (right - left) * across, (bottom - top) * down
+
+    def meets(self, box: Box) -> bool:
+        """Whether any element of ``box`` lies in the plane."""
+        hidden = (edges for d, edges in enumerate(box) if d not in self.axes)
+        return box_volume(box) > 0 and all(lo == 0 for lo, _ in hidden)
+
+
+def plane(
+    shape: tuple[int, ...], axes: tuple[int, ...], width: float, height: float, unit: float
+) -> Plane:
+    """The plane fitted into ``width`` × ``height``; an element is at most ``unit`` wide.
+
+    Proportions are kept for few elements, and up to 2 to 1 for many.
+    """
+    rough = Plane(shape, axes, width, height)
+    rows, columns = max(rough.rows, 1), max(rough.columns, 1)
+    if rows <= _CELLS and columns <= _CELLS:
+        side = min(unit, width / columns, height / rows)
+        return Plane(shape, axes, max(side * columns, 24.0), max(side * rows, 24.0))
+    aspect = min(max(columns / rows, 0.5), 2.0)
+    wide = min(width, height * aspect)
+    return Plane(shape, axes, wide, wide / aspect)
+
+
+def choose_axes(
+    shape: tuple[int, ...], boxes: Iterable[Box], axes: Sequence[int] | None
+) -> tuple[int, ...]:
+    """The dimensions to draw: ``axes`` if given, else the two that are cut into most pieces.
+
+    Ties go to the lower dimension; the lower one runs down the page.
+    """
+    if axes is not None:
+        chosen = tuple(whole("axis", a) for a in axes)
+        if len(chosen) != min(2, len(shape)) or len(set(chosen)) < len(chosen):
+            raise ReshardError(
+                f"axes {axes!r} do not choose a plane of shape {shape}; "
+                f"give {min(2, len(shape))} different dimensions"
+            )
+        for a in chosen:
+            if a >= len(shape):
+                raise ReshardError(
+                    f"axis {a} is not in shape {shape}; its dimensions are 0 to {len(shape) - 1}"
+                )
+        return chosen
+    edges: list[set[tuple[int, int]]] = [set() for _ in shape]
+    for box in boxes:
+        for dim, interval in enumerate(box):
+            edges[dim].add(interval)
+    order = sorted(range(len(shape)), key=lambda d: (-len(edges[d]), d))
+    return tuple(sorted(order[:2]))
+
+
+def cut_up(
+    frame: Plane, x: float, y: float, slices: Sequence[tuple[Box, str]], sizes: Sequence[float]
+) -> tuple[list[str], bool]:
+    """The whole plane in its slices, each coloured by its place in ``slices`` and labelled.
+
+    A label takes the largest of ``sizes`` that fits, upright if it must. Also returns whether
+    every slice got one.
+    """
+    parts = [svg.rect(x, y, frame.width, frame.height, fill="none", stroke=svg.INK)]
+    complete = True
+    for index, (box, words) in enumerate(slices):
+        if frame.meets(box):
+            left, top, wide, high = frame.place(box)
+            name = _fitted(words, x + left, y + top, wide, high, index, sizes)
+            parts += [svg.cell(x + left, y + top, wide, high, index), *name]
+            complete = complete and bool(name)
+    return parts + _ticks(frame, x, y, [box for box, _ in slices if frame.meets(box)]), complete
+
+
+def piece(frame: Plane, x: float, y: float, box: Box, index: int, elements: bool) -> list[str]:
+    """The plane in outline with the part that ``box`` covers filled in.
+
+    With ``elements``, small tensors show each element, those of the box with their number.
+    """
+    parts = [svg.rect(x, y, frame.width, frame.height, fill=svg.PAPER, stroke=svg.INK)]
+    if box_volume(box):
+        left, top, wide, high = frame.place(box)
+        parts.append(svg.cell(x + left, y + top, wide, high, index))
+    if frame.rows > _CELLS or frame.columns > _CELLS or not elements:
+        return parts
+    across, down = frame.width / max(frame.columns, 1), frame.height / max(frame.rows, 1)
+    faint = {"stroke_width": 0.5, "stroke_opacity": 0.5}
+    for i in range(1, frame.columns):
+        parts.append(svg.line(x + i * across, y, x + i * across, y + frame.height, **faint))
+    for i in range(1, frame.rows):
+        parts.append(svg.line(x, y + i * down, x + frame.width, y + i * down, **faint))
+    if len(frame.shape) <= 2 and frame.rows * frame.columns <= _NUMBERED and across >= 16:
+        parts += _numbers(frame, x, y, box, index, across, down)
+    return parts
+
+
+def _numbers(
+    frame: Plane, x: float, y: float, box: Box, index: int, across: float, down: float
+) -> list[str]:
+    """The row-major number of every element of ``box``."""
+    rows, columns = (((0, 1), *box)[-2:]) if box else ((0, 1), (0, 1))
+    parts = []
+    for r, c in itertools.product(range(*rows), range(*columns)):
+        at = x + (c + 0.5) * across, y + (r + 0.5) * down
+        parts += svg.centred(*at, str(r * frame.columns + c), 10, index)
+    return parts
+
+
+def _fitted(
+    words: str, x: float, y: float, wide: float, high: float, index: int, sizes: Sequence[float]
+) -> list[str]:
+    """``words`` in the middle of a cell at the largest size that fits, or nothing."""
+    middle, centre = x + wide / 2, y + high / 2
+    for size in sizes:
+        length = svg.text_width(words, size) + 4
+        if length <= wide and size + 1 <= high:
+            return svg.centred(middle, centre, words, size, index)
+        if length <= high and size + 1 <= wide:
+            turn = f"rotate(-90 {svg.number(middle)} {svg.number(centre)})"
+            return svg.centred(middle, centre, words, size, index, turn)
+    return []
+
+
+def _ticks(frame: Plane, x: float, y: float, boxes: Sequence[Box]) -> list[str]:
+    """Names of the dimensions, and where they are cut, as many as fit."""
+    parts = []
+    if frame.axes:
+        scale = frame.width / max(frame.columns, 1)
+        shown = _spaced(boxes, frame.axes[-1], frame.columns, scale, across=True)
+        parts += [svg.label(x + e * scale, y - 4, str(e), 10, "middle") for e in shown]
+        parts.append(svg.label(x + frame.width / 2, y - 18, f"dim {frame.axes[-1]}", 11, "middle"))
+    if len(frame.axes) == 2:
+        scale = frame.height / max(frame.rows, 1)
+        shown = _spaced(boxes, frame.axes[0], frame.rows, scale, across=False)
+        parts += [svg.label(x - 4, y + e * scale + 3.5, str(e), 10, "end") for e in shown]
+        at = x - 10 - svg.text_width(str(frame.rows), 10), y + frame.height / 2
+        turn = f"rotate(-90 {svg.number(at[0])} {svg.number(at[1])})"
+        parts.append(svg.label(*at, f"dim {frame.axes[0]}", 11, "middle", transform=turn))
+    return parts
+
+
+def _spaced(boxes: Sequence[Box], axis: int, end: int, scale: float, across: bool) -> list[int]:
+    """Both ends of the axis and the cuts between that leave room for each other's labels."""
+    shown = [0, end] if end else [0]
+
+    def room(edge: int, other: int) -> bool:
+        length = svg.text_width(f"{edge}{other}", 10) / 2 + 4 if across else 11
+        return abs(edge - other) * scale >= length
+
+    for edge in sorted({e for box in boxes for e in box[axis]}):
+        if all(room(edge, other) for other in shown):
+            shown.append(edge)
+    return sorted(shown)

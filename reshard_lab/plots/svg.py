@@ -1,0 +1,178 @@
+"""The few pieces of SVG that the pictures are made of, and the figure that carries one.
+
+Everything is a function from numbers to text, so the same record gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+from reshard_lab.errors import ReshardError
+
+FONT = "'DejaVu Sans', Verdana, Arial, sans-serif"
+COLORS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
+"""Okabe and Ito's colours; the eighth is the black of outlines and text."""
+INK, GREY, PAPER = "#000000", "#5f5f5f", "#ffffff"
+_BLUE = "#0072B2"
+_HATCHES = (
+    "",
+    '<path d="M0 6 6 0" stroke="#000" stroke-opacity=".45"/>',
+    '<path d="M0 0 6 6" stroke="#000" stroke-opacity=".45"/>',
+    '<path d="M0 3H6" stroke="#000" stroke-opacity=".45"/>',
+    '<path d="M3 0V6" stroke="#000" stroke-opacity=".45"/>',
+    '<circle cx="3" cy="3" r="1.2" fill-opacity=".5"/>',
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Figure:
+    """A picture with its caption and the words that stand for it where it cannot be seen.
+
+    In a notebook it shows as a figure; elsewhere it prints as one line.
+    """
+
+    svg: str
+    caption: str
+    alt: str
+
+    def save(self, path: str | Path) -> Path:
+        """Write the SVG to ``path``."""
+        target = Path(path)
+        try:
+            target.write_text(self.svg, encoding="utf-8")
+        except OSError as error:
+            raise ReshardError(f"cannot write picture {str(path)!r}: {error.strerror}") from None
+        return target
+
+    def _repr_html_(self) -> str:
+        # An image keeps its alt text and shows in notebooks that are not trusted.
+        return (
+            f'<figure style="margin:0"><img alt="{escape(self.alt)}" style="max-width:100%" '
+            f'src="data:image/svg+xml,{quote(self.svg)}">'
+            f"<figcaption>{escape(self.caption)}</figcaption></figure>"
+        )
+
+    def __repr__(self) -> str:
+        return f"Figure({self.caption!r})"
+
+
+def figure(svg: str, caption: str, alt: str) -> Figure:
+    """``svg`` with its ``caption`` and ``alt`` text; neither may be empty."""
+    for what, text in (("caption", caption), ("alt", alt)):
+        if not text.strip():
+            raise ReshardError(f"a figure needs {what} text; say what the picture shows")
+    return Figure(svg, caption, alt)
+
+
+def fill(index: int) -> str:
+    """Colour of slice ``index``; after seven they repeat, under a hatch (see ``hatch``)."""
+    return COLORS[index % len(COLORS)]
+
+
+def hatch(index: int) -> str:
+    """Fill of the hatch that tells slice ``index`` from the others of its colour, or ``""``."""
+    number = index // len(COLORS) % len(_HATCHES)
+    return f"url(#hatch{number})" if number else ""
+
+
+def ink_on(index: int) -> str:
+    """Text colour on slice ``index``: black, except on blue."""
+    return PAPER if fill(index) == _BLUE else INK
+
+
+def number(value: float) -> str:
+    """A coordinate, to the hundredth of a pixel.
+
+    >>> number(2.0), number(1 / 3)
+    ('2', '0.33')
+    """
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def attributes(**given: object) -> str:
+    """Attributes as they stand in a tag; underscores become hyphens, None is left out."""
+    text = ""
+    for key, value in given.items():
+        if value is not None:
+            shown = number(value) if isinstance(value, (int, float)) else escape(str(value))
+            text += f' {key.strip("_").replace("_", "-")}="{shown}"'
+    return text
+
+
+def rect(x: float, y: float, width: float, height: float, **style: object) -> str:
+    """A rectangle."""
+    return f"<rect{attributes(x=x, y=y, width=width, height=height, **style)}/>"
+
+
+def cell(x: float, y: float, width: float, height: float, index: int) -> str:
+    """An outlined rectangle in the colour, and under the hatch, of slice ``index``."""
+    made = rect(x, y, width, height, fill=fill(index), stroke=INK)
+    if hatch(index):
+        made += rect(x, y, width, height, fill=hatch(index))
+    return made
+
+
+def line(x1: float, y1: float, x2: float, y2: float, **style: object) -> str:
+    """A straight line."""
+    return f"<line{attributes(x1=x1, y1=y1, x2=x2, y2=y2, **{'stroke': INK, **style})}/>"
+
+
+def arrow(x: float, y: float, length: float) -> str:
+    """An arrow to the right, its middle line at ``y``."""
+    tip = x + length
+    points = f"{number(tip)},{number(y)} {number(tip - 8)},{number(y - 5)} "
+    points += f"{number(tip - 8)},{number(y + 5)}"
+    return line(x, y, tip - 8, y, stroke_width=2) + f'<polygon points="{points}"/>'
+
+
+def label(
+    x: float, y: float, words: str, size: float = 12, anchor: str = "start", **style: object
+) -> str:
+    """A line of text with its baseline at ``y``."""
+    own = attributes(x=x, y=y, font_size=size, text_anchor=anchor, **style)
+    return f"<text{own}>{escape(words, quote=False)}</text>"
+
+
+def centred(
+    x: float, y: float, words: str, size: float, index: int, turn: str | None = None
+) -> list[str]:
+    """``words`` around a point inside slice ``index``, on a plate where a hatch would cross."""
+    style = {"font_size": size, "text_anchor": "middle", "fill": ink_on(index), "transform": turn}
+    parts = []
+    if hatch(index):
+        wide, high = text_width(words, size), size + 1
+        plate = {"fill": fill(index), "transform": turn}
+        parts.append(rect(x - wide / 2, y - high / 2, wide, high, **plate))
+    own = attributes(x=x, y=y + 0.36 * size, **style)
+    return [*parts, f"<text{own}>{escape(words, quote=False)}</text>"]
+
+
+def text_width(words: str, size: float = 12) -> float:
+    """Pixels that ``words`` take at most, in the widest of the fonts asked for."""
+    return sum(0.33 if c in " .,:;'[]()|" else 0.68 for c in words) * size * 1.04
+
+
+def widest(lines: Iterable[str], size: float = 12) -> float:
+    """Width of the longest of ``lines``."""
+    return max((text_width(words, size) for words in lines), default=0.0)
+
+
+def document(width: float, height: float, parts: Sequence[str], alt: str) -> str:
+    """The whole SVG: white ground, the hatches, ``parts`` in order, ``alt`` as its title."""
+    hatches = "".join(
+        f'<pattern id="hatch{i}" width="6" height="6" patternUnits="userSpaceOnUse">{lines}'
+        "</pattern>"
+        for i, lines in enumerate(_HATCHES)
+        if lines
+    )
+    size = f'width="{number(width)}" height="{number(height)}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} '
+        f'viewBox="0 0 {number(width)} {number(height)}" font-family="{FONT}" role="img">'
+        f"<title>{escape(alt, quote=False)}</title><defs>{hatches}</defs>"
+        f'<rect width="100%" height="100%" fill="{PAPER}"/>{"".join(parts)}</svg>'
+    )

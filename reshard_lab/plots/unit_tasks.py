@@ -1,0 +1,177 @@
+"""Unit tasks drawn: each box, the devices that hold it and those that need it (appendix B)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from reshard_lab.boxes import Box, box_text, box_volume, check_shape, intersect
+from reshard_lab.errors import whole
+from reshard_lab.planning.explain import device_list
+from reshard_lab.plots import svg
+from reshard_lab.plots.layouts import slices_of
+from reshard_lab.plots.plane import Plane, choose_axes, piece, plane
+from reshard_lab.resharding import ReshardingTask, UnitTask
+from reshard_lab.units import format_bytes
+
+_ROW, _HEAD, _CHIP, _SIZE = 58.0, 34.0, 26.0, 11
+_CHIPS = 8  # longer lists of devices are written in words
+
+
+def draw_unit_tasks(
+    task: ReshardingTask,
+    whole_slices: bool = False,
+    limit: int = 16,
+    axes: Sequence[int] | None = None,
+) -> svg.Figure:
+    """The unit tasks of ``task`` as a figure, at most ``limit`` of them.
+
+    whole_slices:
+        show the text's reading instead, in which a source slice travels whole.
+    """
+    units = task.whole_slice_tasks if whole_slices else task.unit_tasks
+    ends = task.src.boxes(task.shape), task.dst.boxes(task.shape)
+    reading = "whole source slices" if whole_slices else "intersections of slices"
+    caption = (
+        f"{len(units)} unit {'task' if len(units) == 1 else 'tasks'} ({reading}) from "
+        f"{task.src.spec} to {task.dst.spec}. A device wears the colour of its own slice: "
+        "on the left of the source, on the right of the destination."
+    )
+    made = unit_tasks_svg(task.shape, units, *ends, limit=limit, axes=axes)
+    return svg.figure(made, caption, _alt(units, limit))
+
+
+def unit_tasks_svg(
+    shape: Iterable[int],
+    units: Sequence[UnitTask],
+    src_boxes: Mapping[int, Box],
+    dst_boxes: Mapping[int, Box],
+    limit: int = 16,
+    axes: Sequence[int] | None = None,
+) -> str:
+    """SVG with a row a unit task: its box in the tensor, its bytes, from whom, to whom.
+
+    ``src_boxes`` and ``dst_boxes`` are ``{device: box}`` of the two layouts. Where a receiver
+    needs only part of the box, a last column says how much; a receiver that holds the box already
+    has a dashed outline.
+    """
+    sizes = check_shape(shape)
+    shown = units[: whole("limit", limit)]
+    frame = plane(sizes, choose_axes(sizes, (u.box for u in units), axes), 84, _ROW - 10, 12)
+    sources, targets = _colors(src_boxes), _colors(dst_boxes)
+    needs = [_needed(unit, dst_boxes) for unit in shown]
+    rows = [
+        [_words(name, bold=True) for name in ("unit task", "", "box", "size", "from", "", "to")]
+    ]
+    for i, unit in enumerate(shown):
+        row = [
+            _words(str(i)),
+            _map(frame, unit.box, sources.get(unit.senders[0], 0)),
+            _words(box_text(unit.box)),
+            _words(format_bytes(unit.nbytes)),
+            _chips(unit.senders, sources, ()),
+            _Cell(30, lambda x, y: [svg.arrow(x, y, 30)]),
+            _chips(unit.receivers, targets, unit.senders),
+        ]
+        rows.append([*row, _words(needs[i] or "all")] if any(needs) else row)
+    if any(needs):
+        rows[0].append(_words("needed there", bold=True))
+    width, height, parts = _table(rows)
+    notes = []
+    if len(units) > len(shown):
+        notes.append(f"... and {len(units) - len(shown)} more")
+    if any(set(u.senders) & set(u.receivers) for u in shown):
+        notes.append("dashed, or local: holds the box already, so nothing is sent")
+    for words in notes:
+        parts.append(svg.label(12, height + 10, words, _SIZE, font_style="italic"))
+        height += 20
+    width = max(width, 24 + svg.widest(notes, _SIZE))
+    return svg.document(width, height, parts, _alt(units, limit))
+
+
+class _Cell(NamedTuple):
+    """Something of a known width that can be drawn from ``(left edge, middle line)``."""
+
+    width: float
+    draw: Callable[[float, float], list[str]]
+
+
+def _table(rows: Sequence[Sequence[_Cell]]) -> tuple[float, float, list[str]]:
+    """Width, height and parts of cells in columns under a head."""
+    parts: list[str] = []
+    x = 12.0
+    for column in zip(*rows, strict=True):
+        for i, one in enumerate(column):
+            parts += one.draw(x, _HEAD / 2 if i == 0 else _HEAD + (i - 0.5) * _ROW)
+        x += max(one.width for one in column) + 18
+    for i in range(len(rows) - 1):
+        y = _HEAD + i * _ROW
+        parts.append(svg.line(6, y, x - 12, y, stroke_width=0.5, stroke_opacity=0.4))
+    return x - 6, _HEAD + (len(rows) - 1) * _ROW + 6, parts
+
+
+def _words(words: str, bold: bool = False) -> _Cell:
+    style = {"font_weight": "bold"} if bold else {}
+    wide = svg.text_width(words, _SIZE) * (1.08 if bold else 1)
+    return _Cell(wide, lambda x, y: [svg.label(x, y + 4, words, _SIZE, **style)])
+
+
+def _map(frame: Plane, box: Box, index: int) -> _Cell:
+    def draw(x: float, y: float) -> list[str]:
+        return piece(frame, x, y - frame.height / 2, box, index, elements=True)
+
+    return _Cell(frame.width, draw)
+
+
+def _chips(devices: Sequence[int], colors: Mapping[int, int], held: Sequence[int]) -> _Cell:
+    """The devices one by one in their colours, or in words where they are many."""
+    if len(devices) > _CHIPS:
+        local = len(set(devices) & set(held))
+        tail = f", {local} local" if local else ""
+        return _words(f"{device_list(devices)} ({len(devices)} devices{tail})")
+    wide = max(_CHIP, *(svg.text_width(str(d), _SIZE) + 8 for d in devices))
+
+    def draw(x: float, y: float) -> list[str]:
+        parts: list[str] = []
+        for i, device in enumerate(devices):
+            left, index = x + i * (wide + 3), colors.get(device, 0)
+            if device in held:
+                style = {"fill": svg.PAPER, "stroke": svg.INK, "stroke_dasharray": "3 2"}
+                parts.append(svg.rect(left, y - 12, wide, 24, **style))
+                parts.append(svg.label(left + wide / 2, y + 4, str(device), _SIZE, "middle"))
+            else:
+                parts.append(svg.cell(left, y - 12, wide, 24, index))
+                parts += svg.centred(left + wide / 2, y, str(device), _SIZE, index)
+        return parts
+
+    return _Cell(len(devices) * (wide + 3) - 3, draw)
+
+
+def _colors(boxes: Mapping[int, Box]) -> dict[int, int]:
+    """``{device: the number of its slice}``."""
+    return {d: i for i, devices in enumerate(slices_of(boxes).values()) for d in devices}
+
+
+def _needed(unit: UnitTask, dst_boxes: Mapping[int, Box]) -> str:
+    """How much of the box its receivers need, in words; empty if all of it."""
+    volume = box_volume(unit.box)
+    sizes = set()
+    for device in unit.receivers:
+        common = intersect(unit.box, dst_boxes[device])
+        sizes.add(unit.nbytes * box_volume(common) // volume if common else 0)
+    if sizes == {unit.nbytes}:
+        return ""
+    low, high = format_bytes(min(sizes)), format_bytes(max(sizes))
+    return f"{low} each" if low == high else f"{low} to {high}"
+
+
+def _alt(units: Sequence[UnitTask], limit: int) -> str:
+    """The picture in words, one sentence a unit task."""
+    words = [
+        f"Unit task {i}: {box_text(u.box)}, {format_bytes(u.nbytes)}, from "
+        f"{device_list(u.senders)} to {device_list(u.receivers)}."
+        for i, u in enumerate(units[:limit])
+    ]
+    if len(units) > limit:
+        words.append(f"And {len(units) - limit} more.")
+    return " ".join(words) or "No unit tasks: the tensor is empty."
