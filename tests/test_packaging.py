@@ -4,7 +4,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
 
 import pytest
@@ -90,6 +90,18 @@ def test_installed_versions_are_the_pinned_ones():
         if installed != pinned:
             differing[name] = f"{installed}, pinned {pinned}"
     assert not differing
+
+
+def test_pins_install_on_the_lowest_python():
+    """A pin that needs a later 3.11 makes pip search for minutes, then give up."""
+    lowest = SpecifierSet(PROJECT["requires-python"])
+    floor = Version(next(iter(lowest)).version + ".0")
+    for name, pinned in pins().items():
+        try:
+            needs = metadata(name).get("Requires-Python") or ""
+        except PackageNotFoundError:
+            continue
+        assert floor in SpecifierSet(needs), f"{name}=={pinned} needs Python {needs}"
 
 
 @pytest.mark.parametrize("file", ENVIRONMENTS)
