@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,43 +22,63 @@ _PRESETS = (_HERE / "_data" / "clusters", _HERE.parent / "data" / "clusters")
 
 @dataclass(frozen=True, init=False, repr=False)
 class Cluster:
-    """Equal hosts, each with devices on a fast link and NICs on a slow one.
+    """Hosts, each with devices on a fast link and NICs on a slow one.
 
     Device ``d`` sits on host ``d // devices_per_host``; its near NIC is number
     ``(d % devices_per_host) * nics_per_host // devices_per_host`` of that host. Speeds are one
     way: a NIC sends and receives at ``nic`` at the same time, a device likewise at ``intra``.
+    ``nic`` and ``nics_per_host`` may be lists, one entry a host, where hosts differ.
 
     >>> cluster = Cluster(hosts=4, devices_per_host=2, nic="10Gbps", intra="150GB/s")
     >>> cluster.nic_Bps, cluster.host_of(5), cluster.mesh((2, 2), first_host=2).devices
     (1250000000.0, 2, (4, 5, 6, 7))
+    >>> slow = Cluster(hosts=2, devices_per_host=1, nic=["10Gbps", "1Gbps"])
+    >>> slow.link_Bps(0, 1)
+    125000000.0
     """
 
     hosts: int
     devices_per_host: int
     nic_Bps: float
+    """Bytes a second of one NIC (of the fastest, where hosts differ)."""
     nics_per_host: int
+    """NICs of a host (of the host with most, where hosts differ)."""
     nic_latency_s: float
     intra_Bps: float
     intra_latency_s: float
+    host_nic_Bps: tuple[float, ...]
+    """Bytes a second of one NIC, by host."""
+    host_nics: tuple[int, ...]
+    """NICs by host."""
+    uniform: bool = field(compare=False)
+    """Whether all hosts are alike."""
+    _first_nic: tuple[int, ...] = field(compare=False)
 
     def __init__(
         self,
         hosts: int,
         devices_per_host: int,
-        nic: str | float = "10Gbps",
-        nics_per_host: int = 1,
+        nic: str | float | Sequence[str | float] = "10Gbps",
+        nics_per_host: int | Sequence[int] = 1,
         nic_latency: str | float = "20us",
         intra: str | float = "150GB/s",
         intra_latency: str | float = "5us",
     ) -> None:
+        count = whole("hosts", hosts, 1)
+        rates = tuple(parse_bandwidth(*v) for v in _by_host("nic", nic, count))
+        nics = tuple(whole(w, n, 1) for n, w in _by_host("nics_per_host", nics_per_host, count))
         values = {
-            "hosts": whole("hosts", hosts, 1),
+            "hosts": count,
             "devices_per_host": whole("devices_per_host", devices_per_host, 1),
-            "nic_Bps": parse_bandwidth(nic, "nic"),
-            "nics_per_host": whole("nics_per_host", nics_per_host, 1),
+            "nic_Bps": max(rates),
+            "nics_per_host": max(nics),
             "nic_latency_s": parse_seconds(nic_latency, "nic_latency"),
             "intra_Bps": parse_bandwidth(intra, "intra"),
             "intra_latency_s": parse_seconds(intra_latency, "intra_latency"),
+            "host_nic_Bps": rates,
+            "host_nics": nics,
+            "uniform": len({*zip(rates, nics, strict=True)}) == 1,
+            "_first_nic": (0, *accumulate(nics)),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -85,13 +109,32 @@ class Cluster:
     def nic_of(self, device: int) -> int:
         """The near NIC of a device, numbered over all hosts (host by host)."""
         host, local = divmod(device, self.devices_per_host)
-        return host * self.nics_per_host + local * self.nics_per_host // self.devices_per_host
+        return self._first_nic[host] + local * self.host_nics[host] // self.devices_per_host
+
+    @property
+    def nics(self) -> int:
+        """Number of NICs of all hosts."""
+        return self._first_nic[-1]
+
+    def host_of_nic(self, nic: int) -> int:
+        """The host that NIC ``nic`` is part of."""
+        return bisect_right(self._first_nic, nic) - 1
+
+    def link_Bps(self, source: int, destination: int) -> float:
+        """Bytes a second from device to device on idle links: the slower end counts."""
+        a, b = self.host_of(source), self.host_of(destination)
+        return self.intra_Bps if a == b else min(self.host_nic_Bps[a], self.host_nic_Bps[b])
+
+    def link_latency_s(self, source: int, destination: int) -> float:
+        """Seconds every message from device to device takes on top of its bytes."""
+        crosses = self.host_of(source) != self.host_of(destination)
+        return self.nic_latency_s if crosses else self.intra_latency_s
 
     def hop_s(self, source: int, destination: int, nbytes: float) -> float:
         """Seconds one message of ``nbytes`` takes from device to device on idle links."""
-        if self.host_of(source) != self.host_of(destination):
-            return self.nic_latency_s + nbytes / self.nic_Bps
-        return self.intra_latency_s + nbytes / self.intra_Bps
+        return self.link_latency_s(source, destination) + nbytes / self.link_Bps(
+            source, destination
+        )
 
     def mesh(self, shape: tuple[int, ...] | int, first_host: int = 0) -> Mesh:
         """A mesh of ``shape`` on consecutive devices, row-major, from ``first_host`` on."""
@@ -119,20 +162,35 @@ class Cluster:
                     "a larger cluster"
                 )
 
-    def to_dict(self) -> dict[str, float]:
-        """Keyword arguments that build this cluster again (SI numbers)."""
+    def to_dict(self) -> dict[str, Any]:
+        """Keyword arguments that build this cluster again (SI; lists where hosts differ)."""
         return {
             "hosts": self.hosts,
             "devices_per_host": self.devices_per_host,
-            "nic": self.nic_Bps,
-            "nics_per_host": self.nics_per_host,
+            "nic": _merged(self.host_nic_Bps),
+            "nics_per_host": _merged(self.host_nics),
             "nic_latency": self.nic_latency_s,
             "intra": self.intra_Bps,
             "intra_latency": self.intra_latency_s,
         }
 
     def __repr__(self) -> str:
-        return (
-            f"Cluster(hosts={self.hosts}, devices_per_host={self.devices_per_host}, "
-            f"nic={format_rate(self.nic_Bps).replace(' ', '')!r} x {self.nics_per_host})"
+        kinds = dict.fromkeys(zip(self.host_nic_Bps, self.host_nics, strict=True))
+        nics = " or ".join(f"{format_rate(r).replace(' ', '')!r} x {n}" for r, n in kinds)
+        return f"Cluster(hosts={self.hosts}, devices_per_host={self.devices_per_host}, nic={nics})"
+
+
+def _by_host(what: str, given: object, hosts: int) -> list[tuple[Any, str]]:
+    """The value of every host and what to call it, from one value or one a host."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        return [(given, what)] * hosts
+    values = list(given)
+    if len(values) != hosts:
+        raise ReshardError(
+            f"{what} lists {len(values)} values for {hosts} hosts; give one value, or one a host"
         )
+    return [(value, f"{what} of host {host}") for host, value in enumerate(values)]
+
+
+def _merged(values: tuple[Any, ...]) -> Any:
+    return values[0] if len(set(values)) == 1 else list(values)

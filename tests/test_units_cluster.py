@@ -92,6 +92,24 @@ def test_hop_time():
     assert cluster.hop_s(1, 2, 1000) == 11.0
 
 
+def test_hosts_that_differ():
+    cluster = rl.Cluster(3, 4, nic=[100, 50, 100], nics_per_host=[1, 1, 2], nic_latency=1)
+    assert not cluster.uniform
+    assert rl.Cluster(3, 4).uniform
+    assert [cluster.nic_of(d) for d in range(12)] == [0] * 4 + [1] * 4 + [2, 2, 3, 3]
+    assert [cluster.host_of_nic(n) for n in range(cluster.nics)] == [0, 1, 2, 2]
+    assert cluster.hop_s(0, 4, 1000) == cluster.hop_s(4, 8, 1000) == 21.0
+    assert cluster.hop_s(0, 8, 1000) == 11.0
+    assert (cluster.nic_Bps, cluster.nics_per_host) == (100.0, 2)
+    assert cluster.to_dict()["nic"] == [100.0, 50.0, 100.0]
+    assert rl.Cluster(**cluster.to_dict()) == cluster
+    assert repr(cluster) == (
+        "Cluster(hosts=3, devices_per_host=4, "
+        "nic='800bit/s' x 1 or '400bit/s' x 1 or '800bit/s' x 2)"
+    )
+    assert rl.Cluster(3, 4, nic=[5, 5, 5]) == rl.Cluster(3, 4, nic=5)
+
+
 def test_mesh_from_host():
     cluster = rl.Cluster(hosts=4, devices_per_host=2)
     assert cluster.mesh((2, 2), first_host=2) == rl.Mesh([[4, 5], [6, 7]])
@@ -131,6 +149,9 @@ def test_paper_preset_and_round_trip():
         ({"nic": "10"}, "nic '10' is not a rate"),
         ({"nics_per_host": 0}, "nics_per_host must be at least 1"),
         ({"intra_latency": "5"}, "intra_latency '5' is not a time"),
+        ({"nic": ["1Gbps"]}, "nic lists 1 values for 2 hosts; give one value, or one a host"),
+        ({"nic": ["1Gbps", 0]}, "nic of host 1 must be more than 0"),
+        ({"nics_per_host": [1, 0]}, "nics_per_host of host 1 must be at least 1"),
     ],
 )
 def test_bad_clusters(fields, words):

@@ -108,7 +108,7 @@ def _build(
         units=tuple(units[i] for i in range(len(where))),
         transfers=tuple(builder.transfers),
         makespan_s=makespan,
-        optimal=schedule.optimal if strategy == "broadcast" else None,
+        optimal=schedule.optimal if strategy == "broadcast" and cluster.uniform else None,
         notes=notes,
     )
 
@@ -210,7 +210,8 @@ class _Builder:
     def _duration(self, way: Delivery, phases: list[Phase], nbytes: int) -> float:
         if self.strategy == "alpa":  # depends on the box
             return phases_s(way.sender, phases, self.cluster)
-        key = (way.to.groups, way.to.home, nbytes)
+        speed = self.cluster.host_nic_Bps[self.cluster.host_of(way.sender)]
+        key = (way.to.groups, way.to.home, nbytes, speed)
         if key not in self.times:
             self.times[key] = phases_s(way.sender, phases, self.cluster)
         return self.times[key]

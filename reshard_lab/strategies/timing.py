@@ -54,13 +54,8 @@ def chain_s(chain: ph.Chain, cluster: Cluster) -> float:
     share nothing and K equal chunks form a flow shop of equal jobs.
     """
     nbytes = chain.payload.nbytes / chain.chunks
-    path = chain.path
-    crossing = sum(cluster.host_of(a) != cluster.host_of(b) for a, b in itertools.pairwise(path))
-    inside = len(path) - 1 - crossing
-    nic = cluster.nic_latency_s + nbytes / cluster.nic_Bps
-    intra = cluster.intra_latency_s + nbytes / cluster.intra_Bps
-    slowest = max(nic if crossing else 0.0, intra if inside else 0.0)
-    return crossing * nic + inside * intra + (chain.chunks - 1) * slowest
+    hops = [cluster.hop_s(a, b, nbytes) for a, b in itertools.pairwise(chain.path)]
+    return sum(hops) + (chain.chunks - 1) * max(hops, default=0.0)
 
 
 def ring_s(ring: ph.Ring, cluster: Cluster) -> float:
@@ -69,27 +64,18 @@ def ring_s(ring: ph.Ring, cluster: Cluster) -> float:
     Link i (device i to i + 1) carries the parts of devices i, i - 1, ..., i + 2; each starts when
     it has arrived and the link is free.
     """
-    crosses = tuple(
-        cluster.host_of(a) != cluster.host_of(b)
+    links = tuple(
+        (cluster.link_latency_s(a, b), cluster.link_Bps(a, b))
         for a, b in zip(ring.devices, (*ring.devices[1:], ring.devices[0]), strict=True)
     )
-    sizes = tuple(p.nbytes if p else 0 for p in ring.parts)
-    return _ring_s(
-        sizes,
-        crosses,
-        (cluster.nic_latency_s, cluster.nic_Bps, cluster.intra_latency_s, cluster.intra_Bps),
-    )
+    return _ring_s(tuple(p.nbytes if p else 0 for p in ring.parts), links)
 
 
 @lru_cache(maxsize=4096)
-def _ring_s(
-    sizes: tuple[int, ...], crosses: tuple[bool, ...], link: tuple[float, float, float, float]
-) -> float:
-    nic_latency, nic, intra_latency, intra = link
+def _ring_s(sizes: tuple[int, ...], links: tuple[tuple[float, float], ...]) -> float:
     n = len(sizes)
     nbytes = np.array(sizes, dtype=float)
-    latency = np.where(crosses, nic_latency, intra_latency)
-    rate = np.where(crosses, nic, intra)
+    latency, rate = np.array(links).T
     free = np.zeros(n)  # when each link has finished the parts it carried so far
     arrived = np.zeros(n)  # when the part that link i carries next reached device i
     index = np.arange(n)
