@@ -1,0 +1,139 @@
+"""The paper's nine many-to-many cases (table 2), at their own size and scaled down."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError, need, whole
+from reshard_lab.layout import Layout
+from reshard_lab.mesh import Mesh
+from reshard_lab.resharding import ReshardingTask
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DTYPE = "float32"
+
+
+class SuiteCase(NamedTuple):
+    """One row of table 2: a tensor, and its layouts on hosts of four devices."""
+
+    number: int
+    shape: tuple[int, ...]
+    src_hosts: int
+    src_spec: str
+    dst_hosts: int
+    dst_spec: str
+    unit_tasks: int
+    """As the paper counts them."""
+    note: str = ""
+
+
+_CUBE = (1024, 1024, 512)
+_SAME = "7 and 8 are the same in the public suite; its 4 replicas are run as 8 full copies here"
+
+SUITE = (
+    SuiteCase(1, _CUBE, 2, "S0RR", 2, "S0RR", 2),
+    SuiteCase(2, _CUBE, 2, "RRR", 2, "S0RR", 2),
+    SuiteCase(3, _CUBE, 2, "RS0R", 2, "S0RR", 4),
+    SuiteCase(4, _CUBE, 2, "RS01R", 2, "S01RR", 64),
+    SuiteCase(5, _CUBE, 2, "S1RR", 2, "S0RR", 4),
+    SuiteCase(6, (3072, 1024, 170), 2, "S0RR", 3, "S0RR", 4, "uneven: rows 1:½:½:1"),
+    SuiteCase(7, _CUBE, 1, "S1RR", 2, "RRR", 4, _SAME),
+    SuiteCase(8, _CUBE, 1, "S1RR", 2, "RRR", 4, _SAME),
+    SuiteCase(9, _CUBE, 2, "RS0R", 2, "RRS0", 4),
+)
+"""Table 2: meshes are (hosts, 4); the source starts at host 0, the destination at the next."""
+
+
+class Scale(NamedTuple):
+    """How far a case is made smaller; the default leaves it as it is in the paper."""
+
+    shrink: int = 1
+    """Every dimension is divided by this, rounded down."""
+    most_devices: int | None = None
+    """Cases that need more devices get hosts of fewer."""
+
+
+FULL = Scale()
+"""The paper's own sizes."""
+
+
+def suite_case(number: int) -> SuiteCase:
+    """Case ``number`` of table 2, 1 to 9."""
+    if not 1 <= whole("case", number) <= len(SUITE):
+        raise ReshardError(f"case {number} is not in table 2; its cases are 1 to {len(SUITE)}")
+    return SUITE[number - 1]
+
+
+def case_devices_per_host(case: SuiteCase, scale: Scale = FULL) -> int:
+    """Devices of a host: 4, halved until the case fits ``scale.most_devices``."""
+    hosts, per = case.src_hosts + case.dst_hosts, 4
+    while scale.most_devices is not None and hosts * per > scale.most_devices and per > 1:
+        per //= 2
+    if scale.most_devices is not None and hosts * per > scale.most_devices:
+        raise ReshardError(
+            f"case {case.number} needs at least {hosts} devices, one a host, "
+            f"but {scale.most_devices} are allowed"
+        )
+    return per
+
+
+def suite_task(number: int, cluster: Cluster | None = None, scale: Scale = FULL) -> ReshardingTask:
+    """Case ``number`` as a task on ``cluster`` (default: as many p3.8xlarge as it needs).
+
+    >>> len(suite_task(4).unit_tasks), suite_task(9).nbytes == 2 * 2**30
+    (64, True)
+    """
+    case = suite_case(number)
+    factor, per = whole("shrink", scale.shrink, 1), case_devices_per_host(case, scale)
+    hosts = case.src_hosts + case.dst_hosts
+    shape = tuple(n // factor for n in case.shape)
+    if not math.prod(shape):
+        raise ReshardError(
+            f"shrink {factor} leaves nothing of case {number}, shape {case.shape}; "
+            f"use at most {min(case.shape)}"
+        )
+    on = cluster or Cluster.preset("p3.8xlarge", hosts=hosts)
+    if on.devices_per_host < per:
+        raise ReshardError(
+            f"case {number} puts {per} devices on a host, but {on!r} has {on.devices_per_host}; "
+            "use larger hosts or fewer devices (Scale(most_devices=...))"
+        )
+    src = _mesh(on, case.src_hosts, per, 0)
+    dst = _mesh(on, case.dst_hosts, per, case.src_hosts)
+    return ReshardingTask(shape, DTYPE, Layout(src, case.src_spec), Layout(dst, case.dst_spec), on)
+
+
+def table2(scale: Scale = FULL) -> pd.DataFrame:
+    """The nine cases as rows: layouts, sizes, and unit tasks counted here and in the paper.
+
+    Scaled down to fewer devices a host, a case that cuts over them has fewer unit tasks.
+    """
+    rows = []
+    for case in SUITE:
+        per = case_devices_per_host(case, scale)
+        task = suite_task(case.number, None, scale)
+        rows.append(
+            {
+                "case": case.number,
+                "source": f"({case.src_hosts},{per}) {case.src_spec}",
+                "destination": f"({case.dst_hosts},{per}) {case.dst_spec}",
+                "shape": "×".join(map(str, task.shape)),
+                "nbytes": task.nbytes,
+                "unit_tasks": len(task.unit_tasks),
+                "unit_tasks_paper": case.unit_tasks,
+                "note": case.note,
+            }
+        )
+    return need("pandas", "notebooks", "table2").DataFrame(rows)
+
+
+def _mesh(cluster: Cluster, hosts: int, per: int, first_host: int) -> Mesh:
+    """A mesh of ``hosts`` × ``per``, each row on a host of its own."""
+    first = np.arange(first_host, first_host + hosts) * cluster.devices_per_host
+    return Mesh(first[:, None] + np.arange(per))

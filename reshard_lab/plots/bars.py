@@ -1,0 +1,127 @@
+"""Grouped bars in the manner of the paper's figures 5 and 6, with matplotlib (static only)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reshard_lab.errors import ReshardError, need
+from reshard_lab.plots.svg import COLORS, INK
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HATCHES = ("", "//", "\\\\", "xx", "..", "--", "++")
+_STYLE = {
+    "svg.hashsalt": "reshard_lab",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "hatch.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+class Columns(NamedTuple):
+    """Which columns of a table become what."""
+
+    group: str
+    """A group of bars for each value, in order of appearance."""
+    series: str
+    """A bar of the group for each value, in order of appearance."""
+    value: str
+    """Height of the bar."""
+    low: str
+    high: str
+    """Ends of the whisker."""
+    mark: str
+    """Where the marker stands."""
+    panel: str | None = None
+    """A panel for each value; None = one panel."""
+
+
+class Words(NamedTuple):
+    """What stands around the bars."""
+
+    title: str
+    group: str | Mapping[str, str]
+    """Label of the x axis, or one for each panel."""
+    value: str
+    """Label of the y axis, with its unit."""
+    mark: str
+    """What the marker is, for the legend."""
+    note: str
+    """Backend, link, machine and where predictions come from; below the picture."""
+
+
+def bars(frame: pd.DataFrame, columns: Columns, words: Words) -> Any:
+    """A matplotlib figure of ``frame``: bars with whiskers, and a marker on each.
+
+    Series differ by colour and by hatch. Draws with no display and no global state.
+    """
+    missing = [c for c in columns if c is not None and c not in frame.columns]
+    if missing or not len(frame):
+        raise ReshardError(
+            f"the table to draw has {len(frame)} rows and no column {missing}; "
+            f"its columns are {list(frame.columns)}"
+            if missing
+            else "the table to draw has no rows"
+        )
+    matplotlib = need("matplotlib", "notebooks", "a chart")
+    canvas = need("matplotlib.figure", "notebooks", "a chart")
+    panels = [("", frame)]
+    if columns.panel is not None:
+        panels = [(str(k), part) for k, part in frame.groupby(columns.panel, sort=False)]
+    series = list(dict.fromkeys(frame[columns.series]))
+    counts = [part[columns.group].nunique() for _, part in panels]
+    with matplotlib.rc_context(_STYLE):
+        width = max(7.0, 1.2 + sum(counts) * (0.35 + 0.2 * len(series)))
+        made = canvas.Figure(figsize=(width, 4.2), layout="constrained")
+        axes = made.subplots(1, len(panels), sharey=True, squeeze=False, width_ratios=counts)[0]
+        for ax, (name, part) in zip(axes, panels, strict=True):
+            _panel(ax, part, columns, words, series)
+            ax.set_xlabel(words.group if isinstance(words.group, str) else words.group[name])
+            if name:
+                ax.set_title(name, fontsize=9)
+        axes[0].set_ylabel(words.value)
+        handles, labels = axes[0].get_legend_handles_labels()
+        # The title is the legend's, so that the layout keeps the two apart.
+        head = {"title": words.title, "title_fontproperties": {"weight": "bold", "size": 11}}
+        place = {"loc": "outside upper center", "ncols": len(labels), "fontsize": 8}
+        made.legend(handles, labels, frameon=False, **place, **head)
+        made.supxlabel(words.note, fontsize=7)
+    return made
+
+
+def _panel(
+    ax: Any, frame: pd.DataFrame, columns: Columns, words: Words, series: Sequence[str]
+) -> None:
+    groups = list(dict.fromkeys(frame[columns.group]))
+    wide = 0.8 / len(series)
+    for i, name in enumerate(series):
+        rows = frame[frame[columns.series] == name]
+        x = [groups.index(g) + (i - (len(series) - 1) / 2) * wide for g in rows[columns.group]]
+        value = rows[columns.value].to_numpy()
+        reach = value - rows[columns.low].to_numpy(), rows[columns.high].to_numpy() - value
+        look = {"color": COLORS[i % len(COLORS)], "hatch": HATCHES[i % len(HATCHES)]}
+        ax.bar(x, value, wide, label=name, edgecolor=INK, linewidth=0.7, **look)
+        ax.errorbar(x, value, yerr=reach, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+        label = words.mark if i == 0 else None
+        dot = {"markerfacecolor": "white", "markeredgecolor": INK, "markersize": 5}
+        ax.plot(x, rows[columns.mark], "D", label=label, linestyle="none", **dot)
+    ax.set_xticks(range(len(groups)), [str(g) for g in groups])
+    ax.set_ylim(bottom=0)
+    ax.grid(axis="y", linewidth=0.4, alpha=0.5)
+    ax.set_axisbelow(True)
+
+
+def save(made: Any, stem: str | Path) -> tuple[Path, Path]:
+    """Write a chart as ``stem.png`` and ``stem.svg``; the same chart gives the same bytes."""
+    matplotlib = need("matplotlib", "notebooks", "a chart")
+    png, vector = Path(f"{stem}.png"), Path(f"{stem}.svg")
+    with matplotlib.rc_context(_STYLE):
+        made.savefig(png, dpi=160, metadata={"Software": None})
+        made.savefig(vector, metadata={"Date": None, "Creator": None})
+    return png, vector
