@@ -90,7 +90,8 @@ class Cluster:
         >>> Cluster.preset("p3.8xlarge", hosts=4).devices_per_host
         4
         """
-        files = {f.stem: f for folder in _PRESETS if folder.is_dir() for f in folder.glob("*.json")}
+        folder = next((f for f in _PRESETS if f.is_dir()), _PRESETS[0])
+        files = {f.stem: f for f in folder.glob("*.json")}
         data = json.loads(files[choose("cluster preset", name, sorted(files))].read_text())
         fields = {key: entry["value"] for key, entry in data["cluster"].items()}
         if hosts is not None:

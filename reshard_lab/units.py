@@ -14,7 +14,7 @@ from reshard_lab.errors import ReshardError
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _PREFIX = {**_DECIMAL, **_BINARY}
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0}
+_PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0}
 _NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*"
 _RATE = re.compile(_NUMBER + r"([kKMGTP]i?|)(bps|bit/s|bits/s|b/s|bit|B/s|Bps)\s*$")
 _SIZE = re.compile(_NUMBER + r"([kKMGTP]i?|)(B)\s*$")
@@ -113,7 +113,7 @@ def parse_seconds(value: object, what: str = "time") -> float:
     match = _TIME.match(str(value))
     if not isinstance(value, str) or not match:
         raise ReshardError(f"{what} {value!r} is not a time; write '20us', '1.5ms' or '2s'")
-    return _number(what, float(f"{match[1]}e0") * _SECONDS[match[2]], True, False)
+    return _number(what, float(match[1]) / _PER_SECOND[match[2]], True, False)
 
 
 def _scaled(value: float, unit: str, steps: tuple[tuple[float, str], ...]) -> str:

@@ -67,6 +67,83 @@ def test_latency_and_links_inside_hosts_by_hand():
     assert per_link < per_nic
 
 
+def ring_by_hand(sizes: list[float], links: list[tuple[float, float]]) -> float:
+    """Work through a ring hop by hop: (device, part) arrives, then the link carries it."""
+    n = len(sizes)
+    held = {(i, i): 0.0 for i in range(n) if sizes[i]}
+    free = [0.0] * n
+    for step in range(n - 1):
+        for device in range(n):
+            part = (device - step) % n
+            if sizes[part]:
+                latency, rate = links[device]
+                free[device] = max(free[device], held[device, part]) + latency + sizes[part] / rate
+                held[(device + 1) % n, part] = free[device]
+    return max(free)
+
+
+def test_ring_with_slow_and_fast_links():
+    """Links inside hosts half as fast as the NIC: parts arrive late and the NIC waits for them."""
+    for hosts, devices, intra in ((3, 2, 5.0), (2, 4, 20.0), (4, 3, 7.0)):
+        cluster = ideal(hosts + 1, devices, nic=10.0, nic_latency=1, intra=intra, intra_latency=2)
+        n, nbytes = hosts * devices, 240 * hosts * devices
+        nic, link = (1, 10.0), (2, intra)
+        links = [nic if (i + 1) % devices == 0 else link for i in range(n)]
+        scatter = n * (1 + 240 / 10)
+        expected = scatter + ring_by_hand([240.0] * n, links)
+        found = closed_form_s("global_allgather", nbytes, hosts, devices, cluster)
+        assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_ring_starts_after_a_barrier():
+    """No part of a ring leaves before the last part of the scatter has arrived (section 3.1)."""
+    cluster = ideal(3, 2)
+    plan = rl.plan(one_sender(2, 2, 400, cluster), strategy="global_allgather")
+    sends = [t.id for t in plan.transfers if t.path[0] == 0]
+    ring = [t for t in plan.transfers if t.path[0] != 0]
+    assert len(sends) == len(ring) == 4
+    assert all(sends[-1] in t.after for t in ring)
+
+
+def test_receivers_on_the_senders_host_come_first():
+    """A chain visits a host once: the sender's own first, so that it crosses each NIC once."""
+    cluster = rl.Cluster(hosts=3, devices_per_host=2)
+    src, dst = rl.Layout(rl.Mesh([3]), "R"), rl.Layout(rl.Mesh([0, 1, 2, 4, 5]), "R")
+    plan = rl.plan(rl.ReshardingTask((8,), "int8", src, dst, cluster))
+    assert [t.path for t in plan.transfers] == [(3, 2, 0, 1, 4, 5)]
+
+
+def test_staging_is_counted_where_a_payload_is_not_one_run():
+    """Columns of a row-major piece are packed; rows, and boxes with leading ones, are not."""
+    cluster = rl.Cluster(hosts=2, devices_per_host=2)
+
+    def peak(src: str, dst: str, shape=(4, 6)) -> dict[int, int]:
+        a = rl.Layout(cluster.mesh(2), src)
+        b = rl.Layout(cluster.mesh(2, first_host=1), dst)
+        return rl.plan(rl.ReshardingTask(shape, "int8", a, b, cluster), "send_recv").peak_bytes
+
+    assert peak("S0R", "S0R") == {0: 12, 1: 12, 2: 12, 3: 12}
+    assert peak("S0R", "RS0") == {0: 18, 1: 18, 2: 12, 3: 12}  # 2x3 boxes out of 2x6 pieces
+    assert peak("RS0", "S0R") == {0: 12, 1: 12, 2: 18, 3: 18}
+    assert peak("S0R", "RS0", (2, 6)) == {0: 6, 1: 6, 2: 6, 3: 6}  # one row each
+    assert peak("RS0", "S0R", (4, 12)) == {0: 24, 1: 24, 2: 36, 3: 36}
+
+
+def test_long_payloads_are_staged_a_few_messages_at_a_time():
+    from reshard_lab.planning.memory import IN_FLIGHT, MESSAGE_BYTES
+
+    cluster = rl.Cluster(hosts=2, devices_per_host=2)
+    n = 2**14
+    a, b = rl.Layout(cluster.mesh(2), "RS0"), rl.Layout(cluster.mesh(2, first_host=1), "S0R")
+    plan = rl.plan(rl.ReshardingTask((n, n), "float32", a, b, cluster), "send_recv")
+    assert plan.peak_bytes == {
+        0: 2 * n * n,
+        1: 2 * n * n,
+        2: 2 * n * n + IN_FLIGHT * MESSAGE_BYTES,
+        3: 2 * n * n + IN_FLIGHT * MESSAGE_BYTES,
+    }
+
+
 def test_alpa_gathers_inside_hosts_only_where_its_rule_applies():
     cluster = ideal(4, 2)
     src = rl.Layout(cluster.mesh((2, 2)), "S0R")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from handed import read, row_major, tasks_of
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from strategies_for_tests import reshardings
 
 import reshard_lab as rl
+from reshard_lab.bounds import fractional_sender_load
 
 A = rl.Mesh([[0, 1], [2, 3]])
 B = rl.Mesh([[4, 5], [6, 7]])
@@ -144,6 +147,30 @@ def test_fractional_senders_bound_the_load():
     t = rl.ReshardingTask((8,), "int8", src, dst, cluster)
     assert t.lower_bound_s == 2.0
     assert sorted(rl.plan(t).units[i].sender for i in range(4)) == [0, 1, 2, 3]
+
+
+def test_every_nic_of_a_host_counts_in_the_bound():
+    for nics in (1, 2, 4):
+        cluster = rl.Cluster(hosts=2, devices_per_host=4, nic=1.0, nics_per_host=nics)
+        src, dst = rl.Layout(cluster.mesh(4), "S0"), rl.Layout(cluster.mesh(4, first_host=1), "R")
+        assert rl.ReshardingTask((8,), "int8", src, dst, cluster).lower_bound_s == 8 / nics
+
+
+def test_fractional_load_equals_the_heaviest_set_of_senders():
+    """Hall's condition: the least largest load is max over sets X of (work only X can send)/|X|."""
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        hosts = int(rng.integers(1, 6))
+        loads: dict[tuple[int, ...], float] = {}
+        for _ in range(int(rng.integers(1, 8))):
+            allowed = tuple(np.flatnonzero(rng.random(hosts) < 0.5).tolist()) or (0,)
+            loads[allowed] = loads.get(allowed, 0.0) + float(rng.integers(1, 50))
+        heaviest = max(
+            sum(w for key, w in loads.items() if set(key) <= set(chosen)) / size
+            for size in range(1, hosts + 1)
+            for chosen in combinations(range(hosts), size)
+        )
+        assert fractional_sender_load(loads) == pytest.approx(heaviest, rel=1e-9)
 
 
 CLUSTER = rl.Cluster(hosts=2, devices_per_host=2)

@@ -129,9 +129,9 @@ def test_a_step_nobody_expects():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"peer": 6}, "device 4 would recv with device 6, not 0"),
-        ({"nbytes": 36}, "device 4 would recv 36 bytes, not 48"),
-        ({"dtype": "bfloat16"}, "device 4 would recv bfloat16, the tensor is int32"),
+        ({"peer": 6}, "device 4 would recv with device 6, not with device 0"),
+        ({"nbytes": 36}, "device 4 would recv 36 bytes, not 48 bytes"),
+        ({"dtype": "bfloat16"}, "device 4 would recv dtype bfloat16, not dtype int32"),
     ],
 )
 def test_ends_that_disagree(change, words):
@@ -201,6 +201,18 @@ def test_ring_that_does_not_wait_for_its_part():
     ring = next(t for t in plan.transfers if t.after and t.path[0] in DST.devices)
     refused(
         with_transfer(plan, ring.id, after=()), f"transfer {ring.id} .* does not hold it by then"
+    )
+
+
+def test_data_of_another_tensor_does_not_count():
+    """Device 4 got the same box of another tensor before: that is not this one's data."""
+    plan = two_on_one_pair()
+    relayed = plan.transfers[1]._replace(path=(4, 5), after=(0,))
+    target = rl.Layout(rl.Mesh([5]), "R")
+    second = rl.ReshardingTask((4,), "int8", plan.tasks[1].src, target, plan.cluster)
+    refused(
+        replace(plan, tasks=(plan.tasks[0], second), transfers=(plan.transfers[0], relayed)),
+        "transfer 1 .* leaves device 4, which does not hold it by then",
     )
 
 

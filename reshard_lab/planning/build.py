@@ -173,7 +173,6 @@ class _Builder:
         holding: dict[int, int] = {}
         for d in unit.senders:
             holding.setdefault(host_of(d), d)
-        holding[host_of(sender)] = sender
         held = set(unit.senders)
         served: dict[int, list[int]] = {}
         for d in unit.receivers:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 
 from reshard_lab.transfer import Step, Transfer
@@ -12,6 +14,25 @@ def programs_of(
     transfers: Sequence[Transfer], dtype_of_unit: Sequence[str]
 ) -> Mapping[int, tuple[Step, ...]]:
     """``{device: steps}``: by stage, within a stage by hop, receive before forward."""
+    with collector_paused():
+        return _programs_of(transfers, dtype_of_unit)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from walking millions of new records again and again."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
+
+
+def _programs_of(
+    transfers: Sequence[Transfer], dtype_of_unit: Sequence[str]
+) -> Mapping[int, tuple[Step, ...]]:
     rows: dict[int, list[tuple[int, int, Step]]] = {}
     for t in transfers:
         path, dtype = t.path, dtype_of_unit[t.unit]

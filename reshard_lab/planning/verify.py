@@ -12,12 +12,13 @@ The destination pieces come from the layouts, not from the planner's unit tasks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from reshard_lab.boxes import Box, box_text, box_volume, contains, span_boxes
 from reshard_lab.errors import ReshardError
 from reshard_lab.planning.cover import first_fault
+from reshard_lab.planning.programs import collector_paused
 from reshard_lab.transfer import Step, Transfer
 
 if TYPE_CHECKING:
@@ -34,14 +35,15 @@ def verify(plan: Plan) -> Verified:
     """
     from reshard_lab.planning.record import Verified
 
-    check_records(plan)
-    check_ends(plan)
-    order_of_hops(plan)
     elements = 0
-    if plan.delivers:
-        pieces = _Pieces(plan)
-        check_held(plan, pieces)
-        elements = check_written(plan, pieces)
+    with collector_paused():
+        check_records(plan)
+        check_ends(plan)
+        order_of_hops(plan)
+        if plan.delivers:
+            pieces = _Pieces(plan)
+            check_held(plan, pieces)
+            elements = check_written(plan, pieces)
     return Verified(len(plan.programs), len(plan.transfers), elements, plan.delivers)
 
 
@@ -97,64 +99,84 @@ def check_records(plan: Plan) -> None:
 
 def check_ends(plan: Plan) -> None:
     """Point 2: every hop is in the programs of both its ends, alike and in one order."""
-    lanes: dict[tuple[str, int, int], list[int]] = {}
-    found: dict[tuple[str, int, int], Step] = {}
+    transfers, hops = plan.transfers, _Hops(plan)
+    dtypes = [plan.tasks[unit.task].dtype for unit in plan.units]
+    seen = {op: bytearray(hops.count) for op in ("copy", "send", "recv")}
+    pairs: dict[tuple[str, int, int], list[int]] = {}
     for device, steps in plan.programs.items():
         for step in steps:
-            if not 0 <= step.transfer < len(plan.transfers):
-                raise ReshardError(
-                    f"device {device} lists transfer {step.transfer}, which does not exist"
-                )
-            t = plan.transfers[step.transfer]
-            if step.op not in ("copy", "send", "recv"):
-                raise ReshardError(f"{name(t)}: device {device} has unknown step {step.op!r}")
-            key = (step.op, device, step.transfer)
-            if key in found:
-                raise ReshardError(f"{name(t)}: device {device} lists its {step.op} twice")
-            found[key] = step
-            lanes.setdefault((step.op, device, step.peer), []).append(step.transfer)
-    expected = 0
-    for t in plan.transfers:
-        dtype = plan.tasks[plan.units[t.unit].task].dtype
-        for op, device, peer in _ends(t):
-            expected += 1
-            end = found.get((op, device, t.id))
-            if end is None:
+            op, number, peer, nbytes, dtype = step
+            node = hops.node(device, op, number, peer)
+            if node < 0 or nbytes != transfers[number].nbytes:
+                raise ReshardError(_complaint(plan, device, step))
+            if dtype != dtypes[transfers[number].unit] or seen[op][node]:
+                raise ReshardError(_complaint(plan, device, step))
+            seen[op][node] = True
+            pair = (op, device, peer)
+            if pair in pairs:
+                pairs[pair].append(number)
+            else:
+                pairs[pair] = [number]
+    for t in transfers:
+        ops = ("copy",) if len(t.path) == 1 else ("send", "recv")
+        for op in ops:
+            missing = seen[op].find(0, hops.first[t.id], hops.first[t.id + 1])
+            if missing >= 0:
+                device = t.path[missing - hops.first[t.id] + (op == "recv")]
                 raise ReshardError(f"{name(t)}: device {device} does not list its {op}")
-            if end.peer != peer:
-                raise ReshardError(
-                    f"{name(t)}: device {device} would {op} with device {end.peer}, not {peer}"
-                )
-            if end.nbytes != t.nbytes:
-                raise ReshardError(
-                    f"{name(t)}: device {device} would {op} {end.nbytes} bytes, not {t.nbytes}"
-                )
-            if end.dtype != dtype:
-                raise ReshardError(
-                    f"{name(t)}: device {device} would {op} {end.dtype}, the tensor is {dtype}"
-                )
-    if expected != len(found):
-        for (op, device, number), _ in found.items():
-            t = plan.transfers[number]
-            if not any((op, device) == (o, d) for o, d, _ in _ends(t)):
-                raise ReshardError(f"{name(t)}: device {device} lists a {op} it has no part in")
-    for (op, a, b), sent in lanes.items():
-        taken = lanes.get(("recv", b, a), []) if op == "send" else sent
+    for (op, a, b), sent in pairs.items():
+        taken = pairs["recv", b, a] if op == "send" else sent
         if sent != taken:
             at = next(i for i, (x, y) in enumerate(zip(sent, taken, strict=True)) if x != y)
             raise ReshardError(
-                f"{name(plan.transfers[sent[at]])}: device {a} sends it to {b} where {b} expects "
+                f"{name(transfers[sent[at]])}: device {a} sends it to {b} where {b} expects "
                 f"transfer {taken[at]}; both ends of a pair must keep one order"
             )
 
 
-def _ends(t: Transfer) -> Iterator[tuple[str, int, int]]:
-    """(op, device, peer) of every step a transfer needs."""
-    if len(t.path) == 1:
-        yield "copy", t.path[0], t.path[0]
-    for hop in range(len(t.path) - 1):
-        yield "send", t.path[hop], t.path[hop + 1]
-        yield "recv", t.path[hop + 1], t.path[hop]
+class _Hops:
+    """A number for every hop of every transfer (a local copy counts as one)."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.paths = [t.path for t in plan.transfers]
+        self.at = [{device: i for i, device in enumerate(path)} for path in self.paths]
+        self.first = list(accumulate((max(len(p) - 1, 1) for p in self.paths), initial=0))
+        self.count = self.first[-1]
+
+    def node(self, device: int, op: str, number: int, peer: int) -> int:
+        """The hop that a step of ``device`` is one end of; -1 if there is none such."""
+        if not 0 <= number < len(self.paths):
+            return -1
+        path, at = self.paths[number], self.at[number].get(device, -1)
+        if op == "send" and 0 <= at < len(path) - 1 and path[at + 1] == peer:
+            return self.first[number] + at
+        if op == "recv" and at > 0 and path[at - 1] == peer:
+            return self.first[number] + at - 1
+        if op == "copy" and path == (device,) == (peer,):
+            return self.first[number]
+        return -1
+
+
+def _complaint(plan: Plan, device: int, step: Step) -> str:
+    """What is wrong with a step that ``check_ends`` found wrong."""
+    if not 0 <= step.transfer < len(plan.transfers):
+        return f"device {device} lists transfer {step.transfer}, which does not exist"
+    t = plan.transfers[step.transfer]
+    if step.op not in ("copy", "send", "recv"):
+        return f"{name(t)}: device {device} has unknown step {step.op!r}"
+    at = t.path.index(device) if device in t.path else -1
+    partner = {"send": at + 1, "recv": at - 1, "copy": 0}[step.op]
+    if at < 0 or not 0 <= partner < len(t.path) or (step.op == "copy") != (len(t.path) == 1):
+        return f"{name(t)}: device {device} lists a {step.op} it has no part in"
+    dtype = plan.tasks[plan.units[t.unit].task].dtype
+    for given, right in (
+        (f"with device {step.peer}", f"with device {t.path[partner]}"),
+        (f"{step.nbytes} bytes", f"{t.nbytes} bytes"),
+        (f"dtype {step.dtype}", f"dtype {dtype}"),
+    ):
+        if given != right:
+            return f"{name(t)}: device {device} would {step.op} {given}, not {right}"
+    return f"{name(t)}: device {device} lists its {step.op} twice"
 
 
 def order_of_hops(plan: Plan) -> list[Hop]:
@@ -164,9 +186,8 @@ def order_of_hops(plan: Plan) -> list[Hop]:
     its ends, and hop 0 for the last hop of every transfer in ``after``.
     """
     transfers = plan.transfers
-    base = [0]
-    for t in transfers:
-        base.append(base[-1] + max(len(t.path) - 1, 1))
+    hops = _Hops(plan)
+    base = hops.first
     waits = [0] * base[-1]
     unlocks: list[list[int]] = [[] for _ in range(base[-1])]
 
@@ -179,14 +200,12 @@ def order_of_hops(plan: Plan) -> list[Hop]:
             wait(node - 1, node)
         for other in t.after:
             wait(base[other + 1] - 1, base[t.id])
-    hop_of = [{d: i for i, d in enumerate(t.path)} for t in transfers]
     for device, steps in plan.programs.items():
         last: dict[str, int] = {}
         for step in steps:
             if step.op == "copy":
                 continue
-            hop = hop_of[step.transfer][device] - (step.op == "recv")
-            node = base[step.transfer] + hop
+            node = base[step.transfer] + hops.at[step.transfer][device] - (step.op == "recv")
             if step.op in last:
                 wait(last[step.op], node)
             last[step.op] = node
@@ -251,35 +270,53 @@ def check_held(plan: Plan, pieces: _Pieces) -> None:
 
 def check_written(plan: Plan, pieces: _Pieces) -> int:
     """Point 5; returns the number of elements written."""
-    writes: dict[tuple[int, int], list[tuple[Box, int]]] = {}
+    writes: dict[tuple[int, int], list[int]] = {}
     for t in plan.transfers:
         number = plan.units[t.unit].task
-        payload = span_boxes(t.box, t.span)
         for device in t.path if len(t.path) == 1 else t.path[1:]:
-            piece = pieces.need[number].get(device)
-            if piece is None or not all(contains(piece, b) for b in payload):
-                raise ReshardError(
-                    f"{name(t)} writes to device {device}, whose destination piece is "
-                    f"{'none' if piece is None else box_text(piece)}"
-                )
-            writes.setdefault((number, device), []).extend((b, t.id) for b in payload)
+            writes.setdefault((number, device), []).append(t.id)
+    for (number, device), ids in writes.items():
+        if device not in pieces.need[number]:
+            raise ReshardError(
+                f"{name(plan.transfers[ids[0]])} writes to device {device}, which has no "
+                f"destination piece of tensor {number}"
+            )
     total = 0
-    for number, needed in enumerate(pieces.need):
-        for device, piece in needed.items():
-            volume = box_volume(piece)
-            if volume == 0:
-                continue
-            written = writes.get((number, device), [])
-            fault = first_fault(piece, [b for b, _ in written])
-            if fault is not None:
-                box, culprits = fault
-                where = f"{box_text(box)} of the destination piece of device {device}"
-                if culprits:
-                    ids = [written[i][1] for i in culprits]
-                    raise ReshardError(
-                        f"{name(plan.transfers[ids[-1]])} writes {where} again, after transfer "
-                        f"{ids[0]}; every element must be written once"
-                    )
-                raise ReshardError(f"no transfer writes {where} (tensor {number})")
-            total += volume
+    for check in (_check_inside, _check_once):
+        total = 0
+        proven: set[tuple[Box, tuple[int, ...]]] = set()  # replicas take in the same transfers
+        for number, needed in enumerate(pieces.need):
+            for device, piece in needed.items():
+                ids = tuple(writes.get((number, device), ()))
+                if (piece, ids) not in proven:
+                    check(device, piece, [plan.transfers[i] for i in ids])
+                    proven.add((piece, ids))
+                total += box_volume(piece)
     return total
+
+
+def _check_inside(device: int, piece: Box, transfers: list[Transfer]) -> None:
+    """Raise unless all that ``transfers`` carry lies in ``piece``."""
+    for t in transfers:
+        if not all(contains(piece, box) for box in span_boxes(t.box, t.span)):
+            raise ReshardError(
+                f"{name(t)} writes to device {device}, whose destination piece is {box_text(piece)}"
+            )
+
+
+def _check_once(device: int, piece: Box, transfers: list[Transfer]) -> None:
+    """Raise unless ``transfers`` write every element of ``piece`` exactly once."""
+    if not box_volume(piece):
+        return
+    written = [(box, t) for t in transfers for box in span_boxes(t.box, t.span)]
+    fault = first_fault(piece, [box for box, _ in written])
+    if fault is None:
+        return
+    where = f"{box_text(fault[0])} of the destination piece of device {device}"
+    if not fault[1]:
+        raise ReshardError(f"no transfer writes {where}")
+    first, again = (written[i][1] for i in fault[1])
+    raise ReshardError(
+        f"{name(again)} writes {where} again, after transfer {first.id}; "
+        "every element must be written once"
+    )
