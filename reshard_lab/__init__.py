@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from reshard_lab import scheduling
+from reshard_lab import runtime, scheduling
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask, UnitTask
-from reshard_lab.runtime.memory import execute
+from reshard_lab.runtime import Measurement, execute, run
 from reshard_lab.spec import ShardingSpec
 
 __all__ = [
     "Cluster",
     "Layout",
+    "Measurement",
     "Mesh",
     "Plan",
     "ReshardError",
@@ -23,5 +24,7 @@ __all__ = [
     "UnitTask",
     "execute",
     "plan",
+    "run",
+    "runtime",
     "scheduling",
 ]

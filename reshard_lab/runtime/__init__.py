@@ -1,0 +1,10 @@
+"""Carrying plans out: in memory, and on real processes with torch.distributed."""
+
+from __future__ import annotations
+
+from reshard_lab.runtime.launch import Pool, run
+from reshard_lab.runtime.measure import Measurement, to_frame
+from reshard_lab.runtime.memory import execute
+from reshard_lab.runtime.rank import run_rank
+
+__all__ = ["Measurement", "Pool", "execute", "run", "run_rank", "to_frame"]

@@ -1,0 +1,266 @@
+"""Starting processes that carry plans out, watching them, and taking their times."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from reshard_lab.errors import ReshardError, choose, whole
+from reshard_lab.planning import Plan
+from reshard_lab.runtime.board import Deadline
+from reshard_lab.runtime.failure import Evidence, explain_failure
+from reshard_lab.runtime.measure import Measurement, environment, measurement
+from reshard_lab.runtime.process import PoolProcess, worker_command
+from reshard_lab.runtime.protocol import Progress
+from reshard_lab.runtime.rank import devices_of
+
+_SLACK_S = 1.0  # a worker notices the deadline itself, and says more about it
+_GRACE_S = 0.5  # after a first bad report: the cause may not be the first to be heard
+
+
+class Site(NamedTuple):
+    """Where the processes of a pool run, and over what they talk."""
+
+    where: str
+    link: str
+    """In words, for the stamp of every measurement."""
+    interface: str
+    """Network interface of the workers."""
+    prefix: tuple[str, ...] = ()
+    """Command under which the pool's process is started."""
+
+
+def local_site() -> Site:
+    """This machine, over its loopback interface."""
+    names = [name for _, name in socket.if_nameindex()]
+    return Site("local", "loopback (unshaped)", "lo" if "lo" in names else "lo0")
+
+
+class Pool:
+    """Processes that carry out plans, one for each device, for a whole sweep.
+
+    devices:
+        their ids, or a number n for 0 to n - 1. A plan may use any of them.
+    start_timeout_s:
+        for importing torch and connecting the processes.
+
+    The processes start with the first run. Close the pool, or use it in a ``with`` statement.
+    After a run that failed, the next one starts fresh processes.
+    """
+
+    def __init__(
+        self,
+        devices: int | Iterable[int],
+        *,
+        start_timeout_s: float = 60.0,
+        site: Site | None = None,
+    ) -> None:
+        listed = devices if isinstance(devices, Iterable) else range(whole("devices", devices, 1))
+        self.devices = tuple(sorted({whole("device", d) for d in listed}))
+        if not self.devices:
+            raise ReshardError("a pool needs at least one device; give a number or a list of ids")
+        self.start_timeout_s = Deadline(start_timeout_s).timeout_s
+        self.site = site or local_site()
+        self.pids: dict[int, int] = {}
+        """Process of every device while they run, as numbered where the pool's process runs."""
+        self._lock = threading.Lock()
+        self._process: PoolProcess | None = None
+        self._progress: Progress | None = None
+        self._torch = ""
+        self._plans = itertools.count()
+
+    def run(
+        self,
+        plan: Plan,
+        repeats: int = 10,
+        warmup: int = 3,
+        timeout_s: float = 60.0,
+        seed: int = 0,
+    ) -> Measurement:
+        """Carry ``plan`` out ``warmup`` + ``repeats`` times and measure the latter.
+
+        Before each repeat the destinations are poisoned and all devices meet; the time of a
+        repeat is that of the slowest device. Every destination piece is checked after every
+        repeat (except under ``signal``). ``timeout_s`` bounds each repeat; ``seed`` sets the
+        data. Raises ReshardError naming the device that died, hangs, failed or got wrong bytes,
+        its last operation and the end of its stderr; all processes are then ended.
+        """
+        if not isinstance(plan, Plan):
+            raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {plan!r}")
+        whole("repeats", repeats, 1), whole("warmup", warmup), whole("seed", seed)
+        Deadline(timeout_s)
+        devices = devices_of(plan)
+        missing = sorted(set(devices) - set(self.devices))
+        if missing:
+            raise ReshardError(
+                f"the plan uses devices {missing}, which the pool does not have: it was made for "
+                f"{list(self.devices)}; use Pool({list(devices)})"
+            )
+        plan.verify()
+        with self._lock:
+            try:
+                process = self._ready()
+                path = process.folder / f"plan-{next(self._plans)}.json"
+                plan.to_json(path)
+                command = {"plan": str(path), "repeats": warmup + repeats, "timeout_s": timeout_s}
+                process.send({"do": "run", "devices": devices, "seed": seed, **command})
+                times = self._collect(process, plan, devices, timeout_s)
+                path.unlink()
+            except BaseException:  # also Ctrl-C: what is under way cannot be trusted any more
+                self._stop()
+                raise
+        slowest = [max(row) for row in zip(*times.values(), strict=True)]
+        stamp = environment(self.site.where, "gloo", self.site.link, self._torch)
+        return measurement(plan, slowest[warmup:], plan.delivers, stamp)
+
+    def close(self) -> None:
+        """End all processes and remove their folder."""
+        if self._progress is not None:
+            self._progress.close()
+        if self._process is not None:
+            self._process.close()
+        self._process = self._progress = None
+        self.pids = {}
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _command(self) -> list[str]:
+        return worker_command(self.site.prefix)
+
+    def _ready(self) -> PoolProcess:
+        """The pool's process, with a worker for every device."""
+        deadline = Deadline(self.start_timeout_s)
+        if self._process is None:
+            config = {
+                "devices": self.devices,
+                "interface": self.site.interface,
+                "start_timeout_s": self.start_timeout_s,
+            }
+            self._process = PoolProcess(self._command(), config)
+            self._torch = self._start_event("up", deadline)["torch"]
+        if self.pids:
+            return self._process
+        if self._progress is not None:
+            self._progress.close()
+        self._progress = Progress(self._process.folder / "progress", len(self.devices))
+        self._process.send({"do": "fork"})
+        pids = self._start_event("forked", deadline)["pids"]
+        for _ in self.devices:
+            self._start_event("ready", deadline)
+        self.pids = {int(device): pid for device, pid in pids.items()}
+        return self._process
+
+    def _start_event(self, expected: str, deadline: Deadline) -> dict[str, Any]:
+        assert self._process is not None
+        event = self._process.next(deadline.left())
+        if event is not None and event["event"] == expected:
+            return event
+        if event is None:
+            said = f"nothing within start_timeout_s={self.start_timeout_s:g}"
+        else:
+            said = f"{event['event']} of device {event.get('device')}"
+        device = None if event is None else event.get("device")
+        raise ReshardError(
+            f"the processes of the pool did not start: {expected!r} was expected, {said} came\n"
+            f"{self._process.stderr(device).strip()}"
+        )
+
+    def _collect(
+        self, process: PoolProcess, plan: Plan, devices: tuple[int, ...], timeout_s: float
+    ) -> dict[int, list[float]]:
+        """Seconds of every repeat by device, once all are done."""
+        times: dict[int, list[float]] = {device: [] for device in devices}
+        waiting = set(devices)
+        while waiting:
+            event = process.next(timeout_s + _SLACK_S)
+            if event is None or event["event"] in ("exit", "error"):
+                raise self._failed(process, plan, waiting, event, timeout_s)
+            if event["event"] == "repeat":
+                times[event["device"]].append(event["seconds"])
+            else:
+                waiting.discard(event["device"])
+        return times
+
+    def _failed(
+        self,
+        process: PoolProcess,
+        plan: Plan,
+        waiting: set[int],
+        event: dict[str, Any] | None,
+        timeout_s: float,
+    ) -> ReshardError:
+        """The error that says what happened, when the others have had time to say theirs."""
+        reports = [] if event is None else [event]
+        end = time.monotonic() + _GRACE_S
+        while event is not None and (event := process.next(end - time.monotonic())) is not None:
+            if event["event"] in ("exit", "error"):
+                reports.append(event)
+            elif event["event"] == "done":
+                waiting.discard(event["device"])
+        assert self._progress is not None
+        ranks = {device: rank for rank, device in enumerate(self.devices)}
+        seen = Evidence(
+            waiting=tuple(sorted(waiting)),
+            reports=tuple(reports),
+            timeout_s=timeout_s,
+            positions={d: self._progress.read(rank) for d, rank in ranks.items()},
+            stderr={d: process.stderr(d) for d in self.devices},
+        )
+        return ReshardError(explain_failure(plan, seen))
+
+    def _stop(self) -> None:
+        """End the workers; the process that forks them stays, if it answers."""
+        self.pids = {}
+        process = self._process
+        if process is None:
+            return
+        try:
+            process.send({"do": "kill"})
+            while (event := process.next(_SLACK_S)) is not None:
+                if event["event"] == "killed":
+                    return
+        except ReshardError:
+            pass
+        self.close()
+
+
+def run(
+    plan: Plan,
+    where: str = "local",
+    repeats: int = 10,
+    warmup: int = 3,
+    timeout_s: float = 60.0,
+    seed: int = 0,
+) -> Measurement:
+    """Carry ``plan`` out on processes started for it, and measure it (see ``Pool.run``).
+
+    where:
+        ``"local"``: one process a device on this machine, over loopback. A sweep of plans is
+        faster on one ``Pool``.
+    """
+    launcher = LAUNCHERS[choose("place to run (where)", where, LAUNCHERS)]
+    return launcher(plan, repeats, warmup, timeout_s, seed)
+
+
+def _run_local(plan: Plan, repeats: int, warmup: int, timeout_s: float, seed: int) -> Measurement:
+    if not isinstance(plan, Plan):
+        raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {plan!r}")
+    with Pool(devices_of(plan)) as pool:
+        return pool.run(plan, repeats, warmup, timeout_s, seed)
+
+
+LAUNCHERS: dict[str, Callable[[Plan, int, int, float, int], Measurement]] = {"local": _run_local}

@@ -1,0 +1,142 @@
+"""What every element of a tensor should be, said by its index alone: the check of every run.
+
+The content of an element follows from its row-major index in the whole tensor and a seed, so a
+device makes its own piece of any box, and checks the piece it was brought, without the plan, the
+planner or the other devices. No byte of any element is ever ``POISON``, with which destinations
+are filled before a run: a byte that was not written cannot pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from reshard_lab.boxes import Box, box_shape, box_text, box_volume, contains
+from reshard_lab.errors import ReshardError
+from reshard_lab.units import ITEMSIZE, dtype_name
+
+POISON = 0xFF
+"""Byte that destinations are filled with before a run."""
+_KEEP = 0xEF  # one bit of every byte is cleared, so that no byte of the content is POISON
+_BLOCK = 1 << 16  # elements made at a time: they stay in the cache
+
+
+class Wrong(NamedTuple):
+    """The first element of a piece that is not what it should be."""
+
+    element: tuple[int, ...]
+    """Its index in the whole tensor."""
+    expected: str
+    """Its bytes in hexadecimal, lowest address first."""
+    found: str
+
+
+def pattern(shape: tuple[int, ...], dtype: str, box: Box, seed: int = 0) -> np.ndarray:
+    """The bytes of ``box`` of a tensor of ``shape``: uint8, row-major, ``itemsize`` an element.
+
+    Valid values for every dtype (a bool is 0 or 1); floats may be NaN: compare bytes.
+
+    >>> whole = pattern((4, 3), "int16", ((0, 4), (0, 3))).view("int16").reshape(4, 3)
+    >>> part = pattern((4, 3), "int16", ((1, 3), (0, 2))).view("int16").reshape(2, 2)
+    >>> bool((whole[1:3, 0:2] == part).all())
+    True
+    """
+    out = np.empty(box_volume(box) * ITEMSIZE[dtype_name(dtype)], np.uint8)
+    for first, made in _blocks(shape, dtype, box, seed):
+        out[first : first + len(made)] = made
+    return out
+
+
+def first_wrong(
+    shape: tuple[int, ...], dtype: str, box: Box, seed: int, found: np.ndarray
+) -> Wrong | None:
+    """Compare the bytes of a piece with what ``box`` should hold; None if every byte is right."""
+    itemsize = ITEMSIZE[dtype_name(dtype)]
+    nbytes = box_volume(box) * itemsize
+    if found.dtype != np.uint8 or found.shape != (nbytes,):
+        raise ReshardError(
+            f"the piece of box {box_text(box)} must be given as {nbytes} bytes (uint8), "
+            f"not as {found.dtype} of shape {found.shape}"
+        )
+    for first, made in _blocks(shape, dtype, box, seed):
+        got = found[first : first + len(made)]
+        if not np.array_equal(got, made):
+            byte = int(np.argmax(got != made)) // itemsize * itemsize
+            local = np.unravel_index((first + byte) // itemsize, box_shape(box))
+            index = tuple(int(i) + lo for i, (lo, _) in zip(local, box, strict=True))
+            one = slice(byte, byte + itemsize)
+            return Wrong(index, made[one].tobytes().hex(), got[one].tobytes().hex())
+    return None
+
+
+def _blocks(
+    shape: tuple[int, ...], dtype: str, box: Box, seed: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """``(first byte, bytes)`` of consecutive stretches of ``box``."""
+    if len(box) != len(shape) or not contains(tuple((0, n) for n in shape), box):
+        raise ReshardError(f"box {box_text(box)} is not inside a tensor of shape {shape}")
+    dtype, volume = dtype_name(dtype), box_volume(box)
+    if not volume:
+        return
+    # Elements whose indices follow one another: the last dimension, and more where it is whole.
+    outer, run = len(box), 1
+    while outer and run == int(np.prod(shape[outer:])):
+        outer -= 1
+        run *= box[outer][1] - box[outer][0]
+    rows, many, itemsize = volume // run, max(1, _BLOCK // run), ITEMSIZE[dtype]
+    for row in range(0, rows, many):
+        starts = _row_starts(shape, box, outer, np.arange(row, min(rows, row + many)))
+        for column in range(0, run, _BLOCK):
+            along = np.arange(column, min(run, column + _BLOCK))
+            index = (starts[:, None] + along).ravel()
+            yield (row * run + column) * itemsize, _content(index, dtype, seed)
+
+
+def _row_starts(shape: tuple[int, ...], box: Box, outer: int, row: np.ndarray) -> np.ndarray:
+    """Index in the tensor of the first element of each row of ``box``.
+
+    Rows are numbered over the first ``outer`` dimensions.
+    """
+    start = np.zeros(len(row), np.int64)
+    stride = 1
+    strides = []
+    for n in reversed(shape):
+        strides.append(stride)
+        stride *= n
+    strides.reverse()
+    for (lo, _), step in zip(box[outer:], strides[outer:], strict=True):
+        start += lo * step
+    for (lo, hi), step in reversed(list(zip(box[:outer], strides[:outer], strict=True))):
+        row, inside = np.divmod(row, hi - lo)
+        start += (lo + inside) * step
+    return start
+
+
+def _content(index: np.ndarray, dtype: str, seed: int) -> np.ndarray:
+    """Bytes of the elements with these indices: a 32-bit hash each, or a few for wide dtypes."""
+    word = _mix(index.astype(np.uint32), seed)
+    if index[-1] >> 32:
+        word = _mix(word ^ (index >> 32).astype(np.uint32), seed)
+    itemsize = ITEMSIZE[dtype]
+    if dtype == "bool":
+        return (word >> 31).astype(np.uint8)
+    if itemsize < 4:
+        made = (word >> (32 - 8 * itemsize)).astype(f"u{itemsize}").view(np.uint8)
+    else:
+        words = [word, *(_mix(word.copy(), seed + k) for k in range(1, itemsize // 4))]
+        made = np.stack(words, axis=1).ravel().view(np.uint8) if itemsize > 4 else word.view("u1")
+    made &= _KEEP
+    return made
+
+
+def _mix(word: np.ndarray, seed: int) -> np.ndarray:
+    """Scatter 32-bit words, in place."""
+    word += np.uint32((seed * 0x9E3779B9 + 0x7F4A7C15) % 2**32)
+    word ^= word >> 16
+    word *= np.uint32(0x85EBCA6B)
+    word ^= word >> 13
+    word *= np.uint32(0xC2B2AE35)
+    word ^= word >> 16
+    return word

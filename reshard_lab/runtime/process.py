@@ -1,0 +1,105 @@
+"""The pool's own process, as the launcher sees it: started, spoken to, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import selectors
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+from reshard_lab.errors import ReshardError, need
+from reshard_lab.runtime.protocol import LineReader, write_line
+
+_END_S = 5.0
+_PACKAGE = Path(__file__).resolve().parents[2]
+
+
+class PoolProcess:
+    """``python -m reshard_lab.worker``, with a private folder that it removes when it ends.
+
+    Started without a fork of this process. It ends when its standard input closes, so also
+    when this process is killed.
+    """
+
+    def __init__(self, command: list[str], config: dict[str, Any]) -> None:
+        if importlib.util.find_spec("torch") is None:
+            need("torch", "run", "running a plan on processes")
+        self.folder = Path(tempfile.mkdtemp(prefix="reshard_lab-"))
+        path = os.pathsep.join(filter(None, (str(_PACKAGE), os.environ.get("PYTHONPATH"))))
+        threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+        with open(self.folder / "stderr", "wb") as errors:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=os.environ | threads | {"PYTHONPATH": path},
+                bufsize=0,
+            )
+        self._finalizer = weakref.finalize(self, _end, self._process, self.folder, os.getpid())
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._input, output = self._process.stdin.fileno(), self._process.stdout.fileno()
+        self._reader = LineReader(output)
+        self._events: list[dict[str, Any]] = []
+        self._select = selectors.DefaultSelector()
+        self._select.register(output, selectors.EVENT_READ)
+        self.send({"folder": str(self.folder), **config})
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Give a command (nothing happens if the process has ended: ``next`` will tell)."""
+        with contextlib.suppress(BrokenPipeError):
+            write_line(self._input, message)
+
+    def next(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next report, or None if there is none in time."""
+        end = time.monotonic() + timeout_s
+        while not self._events:
+            if not self._select.select(max(0.0, end - time.monotonic())):
+                return None
+            lines = self._reader.read()
+            if lines is None:
+                tail = self.stderr().strip()
+                self.close()
+                raise ReshardError(f"the process of the pool ended unexpectedly\n{tail}".strip())
+            self._events += lines
+        return self._events.pop(0)
+
+    def stderr(self, device: int | None = None) -> str:
+        """The end of what the process, or the worker of a device, has written to stderr."""
+        name = "stderr" if device is None else f"stderr-{device}"
+        try:
+            return (self.folder / name).read_bytes()[-10_000:].decode(errors="replace")
+        except OSError:
+            return ""
+
+    def close(self) -> None:
+        """End it, its workers and its folder."""
+        self._select.close()
+        self._finalizer()
+
+
+def _end(process: subprocess.Popen[bytes], folder: Path, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a fork of the launcher: not its process to end
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.close()
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def worker_command(prefix: tuple[str, ...] = ()) -> list[str]:
+    """How the pool's process is started."""
+    return [*prefix, sys.executable, "-m", "reshard_lab.worker"]

@@ -1,0 +1,182 @@
+"""One device's part of a plan, compiled: where every byte lies, and what waits for what.
+
+Pure bookkeeping on plain numbers. Waiting across devices: a transfer that comes ``after`` others
+starts when each of them is complete at its last device. Where that is another device, it tells
+the one that waits by a token (see ``tokens``); who tells whom follows from the plan alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+from reshard_lab.boxes import Box, box_text, contains, is_contiguous
+from reshard_lab.errors import ReshardError
+from reshard_lab.planning import Plan
+from reshard_lab.planning.memory import IN_FLIGHT, messages, staged_bytes
+from reshard_lab.transfer import Step, Transfer
+
+
+class Place(NamedTuple):
+    """Where a payload lies in the array of a piece, in bytes.
+
+    The last dimension counts bytes: ``box`` is the payload's box, ``piece`` the array's, both in
+    global coordinates.
+    """
+
+    task: int
+    side: str
+    """``"src"`` or ``"dst"``: the piece a device starts with, or the one it is brought."""
+    box: Box
+    piece: Box
+    first: int
+    """Byte of ``box``, row-major, at which the payload starts."""
+    offset: int | None
+    """Byte of the array at which it starts, if it is one run of memory."""
+
+
+class Move(NamedTuple):
+    """A device's end of one hop (or a local copy), ready to be carried out."""
+
+    step: int
+    """Position in the device's program."""
+    transfer: int
+    peer: int
+    nbytes: int
+    messages: int
+    """Message ``i`` starts at byte ``i * nbytes // messages``."""
+    place: Place | None
+    """Where the payload lies (None: a byte that means nothing, under ``signal``)."""
+    target: Place | None
+    """Where a local copy goes."""
+    staged: int
+    """Bytes of staging memory it uses (0: straight from or into the array)."""
+    forward: bool
+    """Sent on as it comes in, message by message."""
+    last: bool
+    """Whether the transfer is complete when it is complete here."""
+    local: tuple[int, ...]
+    """Transfers that must be complete at this device before."""
+    remote: tuple[tuple[int, int], ...]
+    """(device, transfer): those that another device reports complete."""
+    tell: tuple[int, ...]
+    """Devices to tell when this one is complete here."""
+
+    def edge(self, message: int) -> int:
+        """First byte of a message."""
+        return message * self.nbytes // self.messages
+
+    def slot(self, message: int) -> int:
+        """Where in the staging memory a message lies; it takes the place of an earlier one."""
+        if self.messages <= IN_FLIGHT:
+            return self.edge(message)
+        return message % IN_FLIGHT * -(-self.nbytes // self.messages)
+
+
+class Program(NamedTuple):
+    """What one device does."""
+
+    device: int
+    copies: tuple[Move, ...]
+    sends: tuple[Move, ...]
+    recvs: tuple[Move, ...]
+
+    @property
+    def awaited(self) -> list[tuple[int, int]]:
+        """(device, transfer) of every token to come, in the order in which they are waited for."""
+        moves = (*self.sends, *self.copies)
+        return list(dict.fromkeys(token for move in moves for token in move.remote))
+
+
+class Compiler:
+    """Compiles the devices' programs of one plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.have = [task.src.boxes(task.shape) for task in plan.tasks]
+        self.need = [task.dst.boxes(task.shape) for task in plan.tasks]
+
+    @cached_property
+    def waiters(self) -> Mapping[int, tuple[int, ...]]:
+        """``{transfer: devices}`` that wait for it, its own last device left out."""
+        found: dict[int, set[int]] = {}
+        for t in self.plan.transfers:
+            for other in t.after:
+                if self.plan.transfers[other].path[-1] != t.path[0]:
+                    found.setdefault(other, set()).add(t.path[0])
+        return {number: tuple(sorted(devices)) for number, devices in found.items()}
+
+    def compile(self, device: int) -> Program:
+        """The program of ``device``; empty if it takes no part."""
+        lanes: dict[str, list[Move]] = {"copy": [], "send": [], "recv": []}
+        for index, step in enumerate(self.plan.programs.get(device, ())):
+            lanes[step.op].append(self._move(device, index, step))
+        return Program(device, *(tuple(lanes[op]) for op in ("copy", "send", "recv")))
+
+    def _move(self, device: int, index: int, step: Step) -> Move:
+        plan = self.plan
+        t = plan.transfers[step.transfer]
+        starts = device == t.path[0]
+        last = device == t.path[-1]
+        after = [(plan.transfers[o].path[-1], o) for o in t.after] if starts else []
+        place, target, staged = None, None, 0
+        if step.op == "copy":
+            place = self._place(t, *self._side(t, device, source=True))
+            target = self._place(t, *self._side(t, device, source=False))
+        elif plan.delivers:
+            side, piece = self._side(t, device, source=starts)
+            place, staged = self._place(t, side, piece), staged_bytes(t, piece)
+        return Move(
+            step=index,
+            transfer=t.id,
+            peer=step.peer,
+            nbytes=t.nbytes,
+            messages=messages(t),
+            place=place,
+            target=target,
+            staged=staged,
+            forward=step.op == "send" and not starts,
+            last=last,
+            local=tuple(o for at, o in after if at == device),
+            remote=tuple((at, o) for at, o in after if at != device),
+            tell=self.waiters.get(t.id, ()) if last else (),
+        )
+
+    def _side(self, t: Transfer, device: int, source: bool) -> tuple[str, Box]:
+        """The piece the payload lies in: the source piece if it starts there and is held."""
+        task = self.plan.units[t.unit].task
+        have = self.have[task].get(device) if source else None
+        if have is not None and contains(have, t.box):
+            return "src", have
+        need = self.need[task].get(device)
+        if need is None or not contains(need, t.box):
+            raise ReshardError(
+                f"transfer {t.id} passes device {device}, but box {box_text(t.box)} lies in no "
+                "piece of that device; cut the transfer at the edges of the pieces"
+            )
+        return "dst", need
+
+    def _place(self, t: Transfer, side: str, piece: Box) -> Place:
+        task = self.plan.units[t.unit].task
+        itemsize = self.plan.tasks[task].itemsize
+        box, array = in_bytes(t.box, itemsize), in_bytes(piece, itemsize)
+        first = (t.span[0] if t.span else 0) * itemsize
+        offset = start_of(box, array) + first if is_contiguous(t.box, piece) else None
+        return Place(task, side, box, array, first, offset)
+
+
+def in_bytes(box: Box, itemsize: int) -> Box:
+    """``box`` with its last dimension counted in bytes; a single byte range for 0 dimensions."""
+    if not box:
+        return ((0, itemsize),)
+    lo, hi = box[-1]
+    return (*box[:-1], (lo * itemsize, hi * itemsize))
+
+
+def start_of(inner: Box, outer: Box) -> int:
+    """Position in the row-major array of ``outer`` of the first element of ``inner``."""
+    at = 0
+    for (lo, _), (a, b) in zip(inner, outer, strict=True):
+        at = at * (b - a) + lo - a
+    return at

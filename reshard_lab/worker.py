@@ -1,0 +1,298 @@
+"""The processes behind a pool: ``python -m reshard_lab.worker``, started by the launcher.
+
+One process, the zygote, imports torch once and forks a worker for every device, again after a
+failure. It passes commands on to the workers and their reports to the launcher, says when one
+dies, and ends, together with the workers and the pool's folder, when its standard input closes:
+whatever happens to the launcher, nothing stays behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import selectors
+import shutil
+import signal
+import sys
+import time
+import traceback
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from reshard_lab.boxes import Box, box_shape, box_text
+from reshard_lab.errors import ReshardError, need
+from reshard_lab.planning import Plan
+from reshard_lab.runtime import oracle
+from reshard_lab.runtime.board import Deadline, LateError, PeerError
+from reshard_lab.runtime.pieces import bytes_of
+from reshard_lab.runtime.protocol import LineReader, Progress, write_line
+from reshard_lab.runtime.rank import join, run_rank
+
+
+class WrongBytes(ReshardError):
+    """A destination piece does not hold what it should."""
+
+
+class Child:
+    """A worker, as the zygote sees it."""
+
+    def __init__(self, pid: int, commands: int, reports: int) -> None:
+        self.pid, self.commands, self.reader = pid, commands, LineReader(reports)
+
+
+class Zygote:
+    """Forks the workers, kills them, and passes messages on."""
+
+    def __init__(self, config: dict[str, Any], commands: LineReader, reports: int) -> None:
+        self.config, self.commands, self.reports = config, commands, reports
+        self.children: dict[int, Child] = {}
+        self.forks = 0
+        self.select = selectors.DefaultSelector()
+        self.select.register(commands.fd, selectors.EVENT_READ, None)
+
+    def serve(self) -> None:
+        """Until standard input closes, or nobody reads the reports any more."""
+        try:
+            while True:
+                for key, _ in self.select.select():
+                    if key.data is not None:
+                        self._pass_on(key.data)
+                        continue
+                    lines = self.commands.read()
+                    if lines is None:
+                        return
+                    for line in lines:
+                        self._obey(line)
+        except BrokenPipeError:
+            pass
+        finally:
+            self._kill()
+            shutil.rmtree(self.config["folder"], ignore_errors=True)
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        if command["do"] == "fork":
+            self.forks += 1
+            for device in self.config["devices"]:
+                self._fork(device)
+            pids = {device: child.pid for device, child in self.children.items()}
+            write_line(self.reports, {"event": "forked", "pids": pids})
+        elif command["do"] == "kill":
+            self._kill()
+            write_line(self.reports, {"event": "killed"})
+        else:
+            for device in command["devices"]:
+                with contextlib.suppress(KeyError, BrokenPipeError):  # it died; that was reported
+                    write_line(self.children[device].commands, command)
+
+    def _fork(self, device: int) -> None:
+        commands, to_child = os.pipe()
+        from_child, reports = os.pipe()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            for fd in (to_child, from_child, self.reports):
+                os.close(fd)
+            for child in self.children.values():
+                os.close(child.commands)
+                os.close(child.reader.fd)
+            self.select.close()
+            _live(self.config, self.forks, device, parent, LineReader(commands), reports)
+        os.close(commands)
+        os.close(reports)
+        self.children[device] = Child(pid, to_child, from_child)
+        self.select.register(from_child, selectors.EVENT_READ, device)
+
+    def _pass_on(self, device: int) -> None:
+        child = self.children.get(device)
+        if child is None:
+            return
+        lines = child.reader.read()
+        if lines is None:
+            code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+            self._forget(device)
+            lines = [{"event": "exit", "code": code}]
+        for line in lines:
+            write_line(self.reports, {"device": device, **line})
+
+    def _kill(self) -> None:
+        for child in self.children.values():
+            os.kill(child.pid, signal.SIGKILL)
+        for device, child in list(self.children.items()):
+            os.waitpid(child.pid, 0)
+            self._forget(device)
+
+    def _forget(self, device: int) -> None:
+        child = self.children.pop(device)
+        self.select.unregister(child.reader.fd)
+        os.close(child.reader.fd)
+        os.close(child.commands)
+
+
+def _live(
+    config: dict[str, Any],
+    forks: int,
+    device: int,
+    parent: int,
+    commands: LineReader,
+    reports: int,
+) -> NoReturn:
+    """A worker's life; never returns."""
+    folder = Path(config["folder"])
+    code = 1
+    try:
+        errors = os.open(folder / f"stderr-{device}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(errors, 1)
+        os.dup2(errors, 2)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        _die_with(parent)
+        worker = Worker(config, forks, device, reports)
+        while (lines := commands.read()) is not None:
+            for line in lines:
+                worker.run(line)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel end this process with its parent (a single thread), where it can."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class Worker:
+    """One device of the pool."""
+
+    def __init__(self, config: dict[str, Any], forks: int, device: int, reports: int) -> None:
+        self.torch = need("torch", "run", "running a plan on processes")
+        self.device, self.reports = device, reports
+        devices = config["devices"]
+        self.ranks = {d: rank for rank, d in enumerate(devices)}
+        folder = Path(config["folder"])
+        self.progress = Progress(folder / "progress", len(devices))
+        os.environ["GLOO_SOCKET_IFNAME"] = config["interface"]
+        self.torch.set_num_threads(1)
+        dist = need("torch.distributed", "run", "running a plan on processes")
+        dist.init_process_group(
+            "gloo",
+            store=dist.FileStore(str(folder / f"store-{forks}"), len(devices)),
+            rank=self.ranks[device],
+            world_size=len(devices),
+            timeout=timedelta(seconds=config["start_timeout_s"]),
+        )
+        self.report(event="ready")
+
+    def report(self, **message: Any) -> None:
+        """Tell the launcher."""
+        write_line(self.reports, message)
+
+    def run(self, command: dict[str, Any]) -> None:
+        """Carry out one plan and report every repeat, or what went wrong."""
+        try:
+            plan = Plan.from_json(command["plan"])
+            task = Task(self, plan, command["seed"], command["timeout_s"])
+            for repeat in range(1, command["repeats"] + 1):
+                self.progress.begin(self.ranks[self.device], repeat)
+                self.report(event="repeat", seconds=task.repeat())
+            self.report(event="done")
+        except BaseException as error:
+            traceback.print_exc()
+            sys.stderr.flush()
+            kind = "own"
+            if isinstance(error, PeerError):
+                kind = "late" if isinstance(error, LateError) else "peer"
+            text = str(error) if isinstance(error, ReshardError) else f"{error!r}"
+            self.report(event="error", kind=kind, text=text[:4000])
+
+    def observe(self, lane: str, step: int, done: int) -> None:
+        """Note where the lanes are."""
+        self.progress.note(self.ranks[self.device], lane, step, done)
+
+
+class Task:
+    """One plan on one device: the pieces it starts with, the run, the check."""
+
+    def __init__(self, worker: Worker, plan: Plan, seed: int, timeout_s: float) -> None:
+        self.worker, self.plan, self.timeout_s = worker, plan, timeout_s
+        self.seeds = [seed + 7919 * number for number in range(len(plan.tasks))]
+        self.boxes = [t.dst.boxes(t.shape).get(worker.device) for t in plan.tasks]
+        held = [t.src.boxes(t.shape).get(worker.device) for t in plan.tasks]
+        self.source = [None if b is None else self._made(n, b) for n, b in enumerate(held)]
+        self.target = [
+            None if b is None else worker.torch.empty(box_shape(b), dtype=self._dtype(n))
+            for n, b in enumerate(self.boxes)
+        ]
+        self.crew = join(plan, None, worker.ranks, Deadline(timeout_s))
+
+    def repeat(self) -> float:
+        """Seconds from the barrier to the end of this device's part; the result is checked."""
+        for tensor in self.target:
+            if tensor is not None:
+                bytes_of(tensor).fill_(oracle.POISON)
+        self.crew.meet(b"barrier", Deadline(self.timeout_s))
+        start = time.perf_counter()
+        run_rank(
+            self.plan,
+            self.source,
+            ranks=self.worker.ranks,
+            out=self.target,
+            timeout_s=self.timeout_s,
+            observe=self.worker.observe,
+        )
+        lasted = time.perf_counter() - start
+        if self.plan.delivers:
+            for number, box in enumerate(self.boxes):
+                if box is not None:
+                    self._check(number, box)
+        return lasted
+
+    def _check(self, number: int, box: Box) -> None:
+        task = self.plan.tasks[number]
+        found = bytes_of(self.target[number]).numpy()
+        wrong = oracle.first_wrong(task.shape, task.dtype, box, self.seeds[number], found)
+        if wrong is not None:
+            raise WrongBytes(
+                f"device {self.worker.device} holds wrong bytes in its destination piece "
+                f"{box_text(box)} of tensor {number} ({task.dtype}, shape {task.shape}): element "
+                f"{wrong.element} is 0x{wrong.found}, expected 0x{wrong.expected}"
+            )
+
+    def _made(self, number: int, box: Box) -> Any:
+        """The source piece, as the oracle says."""
+        task = self.plan.tasks[number]
+        made: np.ndarray = oracle.pattern(task.shape, task.dtype, box, self.seeds[number])
+        tensor = self.worker.torch.from_numpy(made)
+        return tensor.view(self._dtype(number)).reshape(box_shape(box))
+
+    def _dtype(self, number: int) -> Any:
+        return getattr(self.worker.torch, self.plan.tasks[number].dtype)
+
+
+def main() -> None:
+    """The zygote: its first line of input says which devices, and in which folder to meet."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the launcher, which ends us
+    reports = os.dup(1)
+    os.dup2(2, 1)
+    commands = LineReader(0)
+    lines = commands.read()
+    if not lines:
+        return
+    torch = need("torch", "run", "running a plan on processes")
+    need("torch.distributed", "run", "running a plan on processes")
+    zygote = Zygote(lines[0], commands, reports)
+    write_line(reports, {"event": "up", "torch": torch.__version__})
+    zygote.serve()
+
+
+if __name__ == "__main__":
+    main()
