@@ -33,7 +33,7 @@ class Case(NamedTuple):
 def compare(
     cases: Iterable[Case],
     measure: Measure | None = None,
-    progress: Callable[[Case], None] | None = None,
+    progress: Callable[[Case], object] | None = None,
 ) -> pd.DataFrame:
     """One row a case: its labels, predicted time and bound; with ``measure`` also measured times.
 
@@ -116,8 +116,9 @@ class Fit:
 
 def fit_one_transfer(measure: Measure, nbytes: int) -> Fit:
     """Measure one transfer of ``nbytes`` from device 0 to device 1, and fit a rate to it."""
-    ends = [Layout(Mesh([device]), "R") for device in (0, 1)]
-    task = ReshardingTask((nbytes,), "uint8", *ends, Cluster(hosts=2, devices_per_host=1))
+    cluster = Cluster(hosts=2, devices_per_host=1)
+    src, dst = (Layout(Mesh([device]), "R") for device in (0, 1))
+    task = ReshardingTask((nbytes,), "uint8", src, dst, cluster)
     measured = measure(plan(task, strategy="send_recv"))
     if not measured.verified:
         raise ReshardError("the transfer that the cluster is fitted from did not arrive right")

@@ -36,7 +36,7 @@ def p3(hosts: int, devices_per_host: int) -> Cluster:
     """The paper's cluster, its hosts cut to ``devices_per_host`` of their devices."""
     described = Cluster.preset("p3.8xlarge")
     fields = {**described.to_dict(), "hosts": hosts, "devices_per_host": devices_per_host}
-    return Cluster(**fields)  # type: ignore[arg-type]
+    return Cluster(**fields)
 
 
 def figure5_cases(
@@ -53,8 +53,8 @@ def figure5_cases(
         per = 4 if sweep == ONE_HOST else 2
         cluster = make(hosts + 1, per)
         ids = [[h * per + d for d in range(devices)] for h in range(1, hosts + 1)]
-        ends = Layout(Mesh([0]), "R"), Layout(Mesh(ids), "R")
-        task = ReshardingTask((nbytes // 4,), "int32", *ends, cluster)
+        src, dst = Layout(Mesh([0]), "R"), Layout(Mesh(ids), "R")
+        task = ReshardingTask((nbytes // 4,), "int32", src, dst, cluster)
         labels = {"sweep": sweep, "hosts": hosts, "devices": devices}
         cases += [Case(labels, plan(task, strategy=s, chunks=chunks)) for s in strategies]
     return cases

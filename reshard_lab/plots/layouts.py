@@ -109,7 +109,7 @@ def layout_svg(
     return svg.document(width, height, parts, alt or _alt(panels, sizes))
 
 
-_LEGEND = "One colour a distinct slice; devices that hold the same slice are replicas."
+_LEGEND = "Each distinct slice has a colour; devices that hold the same one are replicas."
 
 
 def _draw(

@@ -128,7 +128,7 @@ def piece(frame: Plane, x: float, y: float, box: Box, index: int, elements: bool
         parts.append(svg.line(x + i * across, y, x + i * across, y + frame.height, **faint))
     for i in range(1, frame.rows):
         parts.append(svg.line(x, y + i * down, x + frame.width, y + i * down, **faint))
-    if len(frame.shape) <= 2 and frame.rows * frame.columns <= _NUMBERED and across >= 16:
+    if len(frame.shape) <= 2 and frame.rows * frame.columns <= _NUMBERED and across >= 13:
         parts += _numbers(frame, x, y, box, index, across, down)
     return parts
 
@@ -141,7 +141,7 @@ def _numbers(
     parts = []
     for r, c in itertools.product(range(*rows), range(*columns)):
         at = x + (c + 0.5) * across, y + (r + 0.5) * down
-        parts += svg.centred(*at, str(r * frame.columns + c), 10, index)
+        parts += svg.centred(*at, str(r * frame.columns + c), 10 if across >= 16 else 8.5, index)
     return parts
 
 

@@ -1,0 +1,61 @@
+"""The commands of ``reshard-lab`` and what they have in common.
+
+A command is a module with ``HELP``, ``add(parser)`` and ``run(args) -> Output``, entered in
+``COMMANDS``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from reshard_lab.cli import bench, explain, plan, reproduce, run
+from reshard_lab.errors import ReshardError
+
+PROGRAM = "reshard-lab"
+COMMANDS = {"explain": explain, "plan": plan, "run": run, "bench": bench, "reproduce": reproduce}
+BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 2, 130, 141
+
+
+class _Parser(argparse.ArgumentParser):
+    """Argument errors in the same form as all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ReshardError(f"{message}; see '{self.prog} --help'")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    top = _Parser(
+        prog=PROGRAM, description="Cross-mesh resharding: explain it, plan it, run it, measure it."
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module in COMMANDS.items():
+        sub = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        module.add(sub)
+        sub.add_argument("--json", action="store_true", help="print JSON instead of text")
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status.
+
+    0 = done, 2 = bad input (one line on standard error), 130 = Ctrl-C, 141 = nobody reads the
+    output any more.
+    """
+    try:
+        args = parser().parse_args(argv)
+        print(COMMANDS[args.command].run(args).render(args.json), flush=True)
+    except ReshardError as error:
+        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # What is still buffered has nowhere to go; without this, Python would complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
+    return 0

@@ -1,0 +1,190 @@
+"""The options that commands share, and the records they describe."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError, whole
+from reshard_lab.layout import RULES, Layout
+from reshard_lab.mesh import Mesh
+from reshard_lab.planning import Plan, plan
+from reshard_lab.resharding import ReshardingTask
+from reshard_lab.scheduling import METHODS
+from reshard_lab.strategies import STRATEGIES
+
+_SPEEDS = ("nic", "nics_per_host", "nic_latency", "intra", "intra_latency")
+
+
+def add_task(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    """Options that describe a tensor, its two layouts and the cluster."""
+    tensor = parser.add_argument_group("tensor and layouts")
+    tensor.add_argument("--shape", required=required, help="sizes, such as 4,4")
+    for end, where in (("src", "source"), ("dst", "destination")):
+        mesh = f"{where} mesh: its shape, such as 2x2, or device ids, such as '[[0,1],[2,3]]'"
+        tensor.add_argument(f"--{end}-mesh", metavar="MESH", required=required, help=mesh)
+        spec = f"{where} sharding spec, such as S01R"
+        tensor.add_argument(f"--{end}-spec", metavar="SPEC", required=required, help=spec)
+    tensor.add_argument("--dtype", default="float32", help="element type (default float32)")
+    rule = f"how uneven sizes are cut: {', '.join(RULES)} (default chunk)"
+    tensor.add_argument("--rule", default="chunk", help=rule)
+    cluster = parser.add_argument_group(
+        "cluster",
+        "A mesh given by its shape takes one host a row (its last axis); the source starts at "
+        "host 0, the destination at the next host.",
+    )
+    cluster.add_argument("--cluster", metavar="PRESET", help="a described machine: p3.8xlarge, ...")
+    cluster.add_argument("--hosts", type=int, help="hosts (default: as many as the meshes need)")
+    per = "devices of a host (default: the preset's, or the longest row of the meshes)"
+    cluster.add_argument("--devices-per-host", type=int, metavar="N", help=per)
+    first = "host where the destination mesh starts (default: the next after the source)"
+    cluster.add_argument("--first-host", type=int, metavar="N", help=first)
+    cluster.add_argument("--nic", metavar="RATE", help="speed of a NIC, such as 10Gbps")
+    cluster.add_argument("--nics-per-host", type=int, metavar="N")
+    cluster.add_argument("--nic-latency", metavar="TIME", help="latency of a message, such as 20us")
+    cluster.add_argument("--intra", metavar="RATE", help="speed inside a host, such as 150GB/s")
+    cluster.add_argument("--intra-latency", metavar="TIME")
+
+
+def add_plan(parser: argparse.ArgumentParser, strategy: bool = True) -> None:
+    """Options that say how to plan."""
+    group = parser.add_argument_group("plan")
+    if strategy:
+        names = f"{', '.join(STRATEGIES)} or auto (default broadcast)"
+        group.add_argument("--strategy", default="broadcast", help=names)
+    methods = f"{', '.join(METHODS)} (default auto)"
+    group.add_argument("--scheduler", default="auto", help=methods)
+    group.add_argument("--chunks", type=int, default=100, help="chunks of a broadcast (100)")
+    group.add_argument("--seed", type=int, default=0, help="seed of what draws at random (0)")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Options that say where, and how often, to run."""
+    group = parser.add_argument_group("run")
+    group.add_argument("--where", default="local", choices=("local",), help="default local")
+    group.add_argument("--repeats", type=int, default=10, help="timed runs (10)")
+    group.add_argument("--warmup", type=int, default=3, help="runs before those (3)")
+    group.add_argument(
+        "--timeout", default="60s", metavar="TIME", help="give up after this long (60s)"
+    )
+
+
+_TASK = ("shape", "src_mesh", "src_spec", "dst_mesh", "dst_spec")
+
+
+def given_task(args: argparse.Namespace) -> list[str]:
+    """Which of the options that describe a task were given."""
+    return [f"--{key.replace('_', '-')}" for key in _TASK if getattr(args, key) is not None]
+
+
+def task_of(args: argparse.Namespace) -> ReshardingTask:
+    """The task that the options describe."""
+    missing = [f"--{key.replace('_', '-')}" for key in _TASK if getattr(args, key) is None]
+    if missing:
+        raise ReshardError(f"no plan file, and without one {', '.join(missing)} must be given")
+    preset = _preset(args)
+    per = _devices_per_host(args, preset)
+    src = _mesh(args.src_mesh, "--src-mesh", 0, per)
+    after = max(src.devices) // per + 1 if args.first_host is None else args.first_host
+    dst = _mesh(args.dst_mesh, "--dst-mesh", whole("--first-host", after), per)
+    needed = max((*src.devices, *dst.devices)) // per + 1
+    given = {key: getattr(args, key) for key in _SPEEDS if getattr(args, key) is not None}
+    base: dict[str, Any] = preset.to_dict() if preset else {}
+    cluster = Cluster(**{**base, **given, "hosts": args.hosts or needed, "devices_per_host": per})
+    return ReshardingTask(
+        _shape(args.shape),
+        args.dtype,
+        Layout(src, args.src_spec, args.rule),
+        Layout(dst, args.dst_spec, args.rule),
+        cluster,
+    )
+
+
+def plan_of(args: argparse.Namespace, strategy: str | None = None) -> Plan:
+    """The plan that the options describe."""
+    return plan(
+        task_of(args),
+        strategy=strategy or args.strategy,
+        scheduler=args.scheduler,
+        chunks=args.chunks,
+        seed=args.seed,
+    )
+
+
+def task_data(task: ReshardingTask) -> dict[str, Any]:
+    """``task`` as plain values for JSON."""
+    return {
+        "shape": task.shape,
+        "dtype": task.dtype,
+        "nbytes": task.nbytes,
+        "source": _layout_data(task.src, task.shape),
+        "destination": _layout_data(task.dst, task.shape),
+        "cluster": task.cluster.to_dict() if task.cluster else None,
+    }
+
+
+def _layout_data(layout: Layout, shape: tuple[int, ...]) -> dict[str, Any]:
+    return {
+        "mesh": layout.mesh.array().tolist(),
+        "spec": str(layout.spec),
+        "rule": layout.rule,
+        "boxes": {str(device): box for device, box in layout.boxes(shape).items()},
+    }
+
+
+def _preset(args: argparse.Namespace) -> Cluster | None:
+    return None if args.cluster is None else Cluster.preset(args.cluster)
+
+
+def _devices_per_host(args: argparse.Namespace, preset: Cluster | None) -> int:
+    if args.devices_per_host is not None:
+        return whole("--devices-per-host", args.devices_per_host, 1)
+    if preset is not None:
+        return preset.devices_per_host
+    meshes = _axes(args.src_mesh, "--src-mesh"), _axes(args.dst_mesh, "--dst-mesh")
+    return max(axes[-1] for axes in meshes)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"\s*(-?\d+\s*([,x×]\s*-?\d+\s*)*,?)?\s*", text):
+        raise ReshardError(f"--shape {text!r} is not a list of sizes; write it as 4,4")
+    return tuple(int(n) for n in re.findall(r"-?\d+", text))
+
+
+def _axes(text: str, option: str) -> tuple[int, ...]:
+    """Shape of the mesh in ``text``, which is that shape or the device ids."""
+    if text.lstrip().startswith("["):
+        return _ids(text, option).shape
+    if not re.fullmatch(r"\s*\d+\s*([x×,]\s*\d+\s*)*", text):
+        raise ReshardError(
+            f"{option} {text!r} is not a mesh; give its shape as 2x2 or device ids as "
+            "'[[0,1],[2,3]]'"
+        )
+    axes = tuple(int(n) for n in re.findall(r"\d+", text))
+    return tuple(whole(f"length of axis {i} of {option} {text}", n, 1) for i, n in enumerate(axes))
+
+
+def _ids(text: str, option: str) -> Mesh:
+    try:
+        return Mesh(json.loads(text))
+    except json.JSONDecodeError:
+        raise ReshardError(
+            f"{option} {text!r} is not a list of device ids; write it as '[[0,1],[2,3]]'"
+        ) from None
+
+
+def _mesh(text: str, option: str, first_host: int, per: int) -> Mesh:
+    """The mesh in ``text``; one given by its shape starts every row on a host of its own."""
+    if text.lstrip().startswith("["):
+        return _ids(text, option)
+    axes = _axes(text, option)
+    rows, last = math.prod(axes[:-1]), axes[-1]
+    stride = -(-last // per) * per
+    starts = first_host * per + stride * np.arange(rows)
+    return Mesh((starts[:, None] + np.arange(last)).reshape(axes))

@@ -1,0 +1,46 @@
+"""What a command gives back: text for people and the same facts for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reshard_lab.planning.explain import table
+from reshard_lab.units import format_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Output(NamedTuple):
+    """The result of a command."""
+
+    text: str
+    data: Any
+    """Printed as JSON under ``--json``."""
+
+    def render(self, as_json: bool) -> str:
+        """What goes to standard output."""
+        return json.dumps(self.data, indent=2) if as_json else self.text
+
+
+def frame_text(frame: pd.DataFrame, columns: Mapping[str, Callable[[Any], str]]) -> str:
+    """The ``columns`` of a table as aligned text, each value through its function."""
+    rows = [tuple(name.removesuffix("_s").replace("_", " ") for name in columns)]
+    for record in frame.to_dict("records"):
+        rows.append(tuple(show(record[name]) for name, show in columns.items()))
+    return "\n".join(table(rows))
+
+
+MEASURED: dict[str, Callable[[Any], str]] = {
+    "strategy": str,
+    "predicted_s": format_seconds,
+    "measured_s": format_seconds,
+    "fastest_s": format_seconds,
+    "slowest_s": format_seconds,
+    "measured_over_predicted": lambda ratio: f"{ratio:.2f}",
+    "measured_Gbps": lambda rate: f"{rate:.2f}",
+    "verified": lambda ok: "yes" if ok else "no data",
+}
+"""Columns of ``experiments.compare`` that a terminal shows."""
