@@ -21,8 +21,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 from reshard_lab.boxes import Box, box_shape, box_text
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.planning import Plan
@@ -270,9 +268,10 @@ class Task:
     def _made(self, number: int, box: Box) -> Any:
         """The source piece, as the oracle says."""
         task = self.plan.tasks[number]
-        made: np.ndarray = oracle.pattern(task.shape, task.dtype, box, self.seeds[number])
-        tensor = self.worker.torch.from_numpy(made)
-        return tensor.view(self._dtype(number)).reshape(box_shape(box))
+        tensor = self.worker.torch.empty(box_shape(box), dtype=self._dtype(number))
+        made = bytes_of(tensor).numpy()
+        oracle.fill(made, task.shape, task.dtype, box, self.seeds[number])
+        return tensor
 
     def _dtype(self, number: int) -> Any:
         return getattr(self.worker.torch, self.plan.tasks[number].dtype)
@@ -292,6 +291,7 @@ def main() -> None:
     zygote = Zygote(lines[0], commands, reports)
     write_line(reports, {"event": "up", "torch": torch.__version__})
     zygote.serve()
+    os._exit(0)  # nothing is left to tidy up, which the libraries would take their time over
 
 
 if __name__ == "__main__":

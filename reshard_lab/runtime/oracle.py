@@ -44,22 +44,22 @@ def pattern(shape: tuple[int, ...], dtype: str, box: Box, seed: int = 0) -> np.n
     True
     """
     out = np.empty(box_volume(box) * ITEMSIZE[dtype_name(dtype)], np.uint8)
+    fill(out, shape, dtype, box, seed)
+    return out
+
+
+def fill(out: np.ndarray, shape: tuple[int, ...], dtype: str, box: Box, seed: int = 0) -> None:
+    """Write ``pattern`` of the same arguments into ``out``, the bytes of a piece."""
+    _check(out, dtype, box)
     for first, made in _blocks(shape, dtype, box, seed):
         out[first : first + len(made)] = made
-    return out
 
 
 def first_wrong(
     shape: tuple[int, ...], dtype: str, box: Box, seed: int, found: np.ndarray
 ) -> Wrong | None:
     """Compare the bytes of a piece with what ``box`` should hold; None if every byte is right."""
-    itemsize = ITEMSIZE[dtype_name(dtype)]
-    nbytes = box_volume(box) * itemsize
-    if found.dtype != np.uint8 or found.shape != (nbytes,):
-        raise ReshardError(
-            f"the piece of box {box_text(box)} must be given as {nbytes} bytes (uint8), "
-            f"not as {found.dtype} of shape {found.shape}"
-        )
+    itemsize = _check(found, dtype, box)
     for first, made in _blocks(shape, dtype, box, seed):
         got = found[first : first + len(made)]
         if not np.array_equal(got, made):
@@ -69,6 +69,18 @@ def first_wrong(
             one = slice(byte, byte + itemsize)
             return Wrong(index, made[one].tobytes().hex(), got[one].tobytes().hex())
     return None
+
+
+def _check(given: np.ndarray, dtype: str, box: Box) -> int:
+    """The itemsize, if ``given`` can be the bytes of a piece."""
+    itemsize = ITEMSIZE[dtype_name(dtype)]
+    nbytes = box_volume(box) * itemsize
+    if given.dtype != np.uint8 or given.shape != (nbytes,):
+        raise ReshardError(
+            f"the piece of box {box_text(box)} must be given as {nbytes} bytes (uint8), "
+            f"not as {given.dtype} of shape {given.shape}"
+        )
+    return itemsize
 
 
 def _blocks(

@@ -88,6 +88,8 @@ def _fits(task: ReshardingTask, tensor: Any, box: Box | None, what: str) -> Any:
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     """The memory of a contiguous tensor as one row of uint8 (no copy)."""
     torch = need("torch", "run", "running a plan on processes")
+    if not tensor.numel():  # whose strides may be anything
+        return torch.empty(0, dtype=torch.uint8)
     return tensor.detach().reshape(-1).view(torch.uint8)
 
 

@@ -53,6 +53,11 @@ class PoolProcess:
         self._select.register(output, selectors.EVENT_READ)
         self.send({"folder": str(self.folder), **config})
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
     def send(self, message: dict[str, Any]) -> None:
         """Give a command (nothing happens if the process has ended: ``next`` will tell)."""
         with contextlib.suppress(BrokenPipeError):
