@@ -94,9 +94,10 @@ def task_of(args: argparse.Namespace) -> ReshardingTask:
     after = max(src.devices) // per + 1 if args.first_host is None else args.first_host
     dst = _mesh(args.dst_mesh, "--dst-mesh", whole("--first-host", after), per)
     needed = max((*src.devices, *dst.devices)) // per + 1
+    hosts = needed if args.hosts is None else args.hosts
     given = {key: getattr(args, key) for key in _SPEEDS if getattr(args, key) is not None}
     base: dict[str, Any] = preset.to_dict() if preset else {}
-    cluster = Cluster(**{**base, **given, "hosts": args.hosts or needed, "devices_per_host": per})
+    cluster = Cluster(**{**base, **given, "hosts": hosts, "devices_per_host": per})
     return ReshardingTask(
         _shape(args.shape),
         args.dtype,

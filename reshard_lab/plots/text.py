@@ -63,8 +63,12 @@ def unit_tasks_text(
         )
         for i, u in enumerate(shown)
     ]
-    what = "one a distinct source slice, sent whole" if whole_slices else "one an intersection"
-    lines = [f"{len(units)} unit tasks ({what})", *table(rows)]
+    what = "source slice, sent whole"
+    if not whole_slices:
+        what = "intersection of a source slice and a destination slice"
+    plural = "unit task" if len(units) == 1 else "unit tasks"
+    article = "a" if whole_slices else "an"
+    lines = [f"{len(units)} {plural}, one {article} {what}", *table(rows)]
     if len(units) > len(shown):
         lines.append(f"... and {len(units) - len(shown)} more")
     return "\n".join([*lines, "", *totals_text(task, units, needed)])
