@@ -99,18 +99,13 @@ class Crew:
         members = tuple(sorted(rank_of, key=rank_of.__getitem__))
         self.wire = Wire(group, rank_of)
         try:
-            own = dist.new_group(
-                [dist.get_global_rank(group, rank_of[d]) for d in members],
-                timeout=timedelta(seconds=deadline.left()),
-                backend="gloo",
-                use_local_synchronization=True,  # ranks outside the plan do not call
-            )
+            self.own = _own_group(dist, group, [rank_of[d] for d in members], deadline)
         except RuntimeError as error:
             raise LateError(
                 f"device {self.device}: the devices {list(members)} did not all come within "
                 f"{deadline.timeout_s:g} s; every one of them must call run_rank"
             ) from error
-        self.control = Control(own, members, self.device)
+        self.control = Control(self.own, members, self.device)
         self.agreed: set[bytes] = set()
         self.calls = 0
         self.last: Turn | None = None
@@ -165,6 +160,19 @@ class Crew:
 
         threading.Thread(target=work, daemon=True).start()
         return turn
+
+
+def _own_group(dist: Any, group: Any, ranks: list[int], deadline: Deadline) -> Any:
+    """A gloo group of some ranks of ``group``; the other ranks do not call.
+
+    Named after its ranks alone. ``new_group(use_local_synchronization=True)`` puts the number of
+    groups that a rank has made before into the name, which differs between ranks that took part
+    in different plans, and they would wait for each other in vain.
+    """
+    name = "reshard_lab/" + ",".join(map(str, ranks))
+    store = dist.PrefixStore(name, group.get_group_store())
+    me = ranks.index(dist.get_rank(group))
+    return dist.ProcessGroupGloo(store, me, len(ranks), timedelta(seconds=deadline.left()))
 
 
 def _await(turn: Turn | None, deadline: Deadline) -> None:
