@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reshard_lab import runtime, scheduling
+from reshard_lab import pipeline, runtime, scheduling
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError
 from reshard_lab.layout import Layout
@@ -23,6 +23,7 @@ __all__ = [
     "ShardingSpec",
     "UnitTask",
     "execute",
+    "pipeline",
     "plan",
     "run",
     "runtime",

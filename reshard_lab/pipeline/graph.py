@@ -1,0 +1,177 @@
+"""A schedule as items (ops and transfers), each with the items that must end before it starts.
+
+Lanes, on which items follow one another (the pipeline model of the design):
+
+- overlapped: one lane a stage, one a link. A link joins two meshes in one direction; it takes
+  transfers in the order in which its stage makes them.
+- blocking: one lane a stage. A transfer is a rendezvous and occupies the lanes of both stages.
+  All stages take part in transfers in one global order: the tick of the op that makes the data
+  (in the schedule where every op takes one tick and transfers none), then source stage, then
+  destination stage; within a tick compute comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from reshard_lab.pipeline.checking import Checked
+from reshard_lab.pipeline.loads import Load
+from reshard_lab.pipeline.ops import FORWARD, WEIGHT_GRADIENT, Op
+
+
+class Route(NamedTuple):
+    """A tensor that goes from one piece of the model to a later one; its gradient comes back."""
+
+    source: int
+    target: int
+    forward: Load
+    backward: Load
+
+
+class Graph(NamedTuple):
+    """Items by column: ops on stages, and transfers of their results. (A column is quick to make
+    and to walk; there are several items for every op of a schedule.)
+    """
+
+    ops: list[Op]
+    """The op itself, or the one whose result is carried."""
+    stages: list[int]
+    """The stage that runs or sends."""
+    targets: list[int]
+    """The stage that receives; -1 for an op."""
+    routes: list[int]
+    """Which tensor is carried (index of its route); -1 for an op."""
+    loads: list[Load]
+    first: list[int]
+    """Where the entries of an item begin in ``after``; one more than there are items."""
+    after: list[int]
+    """Items that must have ended before an item starts, all before it in order; of a transfer
+    the first is the op that makes the data."""
+
+    def before(self, item: int) -> list[int]:
+        """The items that must have ended before ``item`` starts."""
+        return self.after[self.first[item] : self.first[item + 1]]
+
+
+def build(
+    checked: Checked,
+    compute: Mapping[tuple[str, int], Load],
+    routes: Sequence[Route],
+    overlap: bool,
+) -> Graph:
+    """The items of a schedule, in an order in which they can all be carried out.
+
+    compute: load by kind and piece, as ``("F", 0)``; routes: those of neighbours first.
+    """
+    lists = checked.lists
+    count, width = lists.stages, lists.microbatches
+    ends = _Ends(routes, lists.pieces, count)
+    ops, stages, targets, numbers = _items(checked, ends, overlap)
+    loads: list[Load] = []
+    first, after = [0], []
+    lane = [-1] * (count * (count + 1))  # the last item of each stage, then of each link
+    # By [forward or not][piece or route][microbatch]: the op that made it, the item that brought it
+    made = [[[0] * width for _ in range(lists.pieces)] for _ in range(2)]
+    came = [[[0] * width for _ in routes] for _ in range(2)]
+    for item, (op, stage, target, route) in enumerate(
+        zip(ops, stages, targets, numbers, strict=True)
+    ):
+        kind, m, chunk = op
+        forward = kind == FORWARD
+        piece = chunk * count + stage
+        if target < 0:
+            loads.append(compute[kind, piece])
+            lanes: tuple[int, ...] = (stage,)
+            if kind != WEIGHT_GRADIENT:
+                made[forward][piece][m] = item
+                for r in ends.inputs[forward][piece]:
+                    after.append(came[forward][r][m])
+                for r in ends.local[forward][piece]:
+                    came[forward][r][m] = item
+        else:
+            loads.append(routes[route].forward if forward else routes[route].backward)
+            lanes = (count * (stage + 1) + target,) if overlap else (stage, target)
+            after.append(made[forward][piece][m])
+            came[forward][route][m] = item
+        for at in lanes:
+            if lane[at] >= 0:
+                after.append(lane[at])
+            lane[at] = item
+        first.append(len(after))
+    return Graph(ops, stages, targets, numbers, loads, first, after)
+
+
+class _Ends:
+    """By [forward or not][piece]: what an op takes in, hands on inside its stage, and sends."""
+
+    def __init__(self, routes: Sequence[Route], pieces: int, stages: int) -> None:
+        self.inputs: list[list[list[int]]] = [[[] for _ in range(pieces)] for _ in range(2)]
+        self.local: list[list[list[int]]] = [[[] for _ in range(pieces)] for _ in range(2)]
+        self.sent: list[list[list[tuple[int, int]]]]  # (route, stage it goes to)
+        self.sent = [[[] for _ in range(pieces)] for _ in range(2)]
+        for number, route in enumerate(routes):
+            there, back = (route.source, route.target), (route.target, route.source)
+            for forward, (a, b) in enumerate((back, there)):
+                self.inputs[forward][b].append(number)
+                if a % stages == b % stages:
+                    self.local[forward][a].append(number)
+                else:
+                    self.sent[forward][a].append((number, b % stages))
+
+
+def _items(
+    checked: Checked, ends: _Ends, overlap: bool
+) -> tuple[list[Op], list[int], list[int], list[int]]:
+    """Op, stage, target and route of every item; overlapped, transfers behind the op they follow,
+    blocking, in the global order.
+    """
+    lists = checked.lists
+    count, pieces = lists.stages, lists.pieces
+    # The tick after every op's own, by [forward or not][microbatch * pieces + piece]
+    done = [[0] * (pieces * lists.microbatches) for _ in range(2)]
+    clock = [0] * count
+    ops: list[Op] = []
+    stages: list[int] = []
+    targets: list[int] = []
+    routes: list[int] = []
+    ticks: list[int] = []
+    for stage, position in checked.order:
+        op = lists.ops[stage][position]
+        kind, m, chunk = op
+        piece = chunk * count + stage
+        tick = clock[stage]
+        sent: list[tuple[int, int]] = []
+        if kind != WEIGHT_GRADIENT:
+            forward = kind == FORWARD
+            here = m * pieces + piece
+            if forward and piece:
+                tick = max(tick, done[1][here - 1])
+            elif not forward and piece < pieces - 1:
+                tick = max(tick, done[0][here + 1])
+            done[forward][here] = tick + 1
+            sent = ends.sent[forward][piece]
+        clock[stage] = tick + 1
+        ops.append(op)
+        stages.append(stage)
+        targets.append(-1)
+        routes.append(-1)
+        ticks.append(tick)
+        for route, target in sent:
+            ops.append(op)
+            stages.append(stage)
+            targets.append(target)
+            routes.append(route)
+            ticks.append(tick)
+    if overlap:
+        return ops, stages, targets, routes
+    keys = np.array([routes, targets, stages, np.array(targets) >= 0, ticks])  # last key first
+    order = np.lexsort(keys).tolist()
+    return (
+        [ops[i] for i in order],
+        [stages[i] for i in order],
+        [targets[i] for i in order],
+        [routes[i] for i in order],
+    )

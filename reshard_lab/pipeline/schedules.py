@@ -1,0 +1,148 @@
+"""Pipeline schedules: the order in which every stage runs its forwards and backwards (section 4).
+
+All are written with S stages, M microbatches and stage ``s`` counted from 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from reshard_lab.errors import ReshardError, choose, whole
+from reshard_lab.pipeline.ops import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op
+
+SCHEDULES = ("gpipe", "1f1b", "eager_1f1b", "interleaved_1f1b", "zero_bubble", "inference")
+
+
+def schedule(
+    name: str,
+    stages: int,
+    microbatches: int,
+    chunks: int | None = None,
+    delay_weights: bool = False,
+) -> list[list[str]]:
+    """One list of ops a stage (``pipeline.ops`` has their syntax).
+
+    name:
+        - ``gpipe``: all forwards, then all backwards
+        - ``1f1b``: min(M, S-s) forwards, then one backward and one forward in turn
+        - ``eager_1f1b``: the same after min(M, 2(S-s)-1) forwards: more live activations, and a
+          slot of slack for every transfer (section 4)
+        - ``interleaved_1f1b``: 1F1B with ``chunks`` pieces of the model a stage (2 unless given;
+          Narayanan et al. 2021, arXiv 2104.04473, section 2.2)
+        - ``zero_bubble``: ZB-H1, 1F1B with split backwards whose weight half stage ``s`` holds
+          back by s microbatches (Qi et al. 2023, arXiv 2401.10241, section 2)
+        - ``inference``: forwards only
+    chunks:
+        pieces of the model a stage; only ``interleaved_1f1b`` takes more than 1.
+    delay_weights:
+        backward weight delaying (section 4): every backward is written as its input half ``I``,
+        which the stage before waits for, then its weight half ``W``. ``zero_bubble`` always does.
+
+    Any numbers of stages and microbatches of at least 1, in any relation.
+
+    >>> schedule("eager_1f1b", stages=2, microbatches=4)[0]
+    ['F0', 'F1', 'F2', 'B0', 'F3', 'B1', 'B2', 'B3']
+    >>> schedule("1f1b", stages=1, microbatches=2, delay_weights=True)
+    [['F0', 'I0', 'W0', 'F1', 'I1', 'W1']]
+    """
+    choose("pipeline schedule", name, SCHEDULES)
+    whole("stages", stages, 1)
+    whole("microbatches", microbatches, 1)
+    pieces = _chunks(name, chunks)
+    lists = []
+    for s in range(stages):
+        if name == "interleaved_1f1b":
+            ops = list(_interleaved(s, stages, microbatches, pieces))
+        elif name == "zero_bubble":
+            ops = list(_zero_bubble(s, stages, microbatches))
+        elif name == "inference":
+            ops = [Op(FORWARD, m) for m in range(microbatches)]
+        else:
+            warm_up = {
+                "gpipe": microbatches,
+                "1f1b": stages - s,
+                "eager_1f1b": 2 * (stages - s) - 1,
+            }
+            ops = list(_one_by_one(warm_up[name], microbatches))
+        if delay_weights:
+            ops = [half for op in ops for half in _halves(op)]
+        lists.append([op.text(pieces) for op in ops])
+    return lists
+
+
+def _chunks(name: str, chunks: int | None) -> int:
+    if name == "interleaved_1f1b":
+        return 2 if chunks is None else whole("chunks", chunks, 1)
+    if chunks is not None and whole("chunks", chunks, 1) != 1:
+        raise ReshardError(
+            f"schedule {name!r} has one piece of the model a stage, but chunks={chunks} was given; "
+            "use 'interleaved_1f1b' or leave chunks out"
+        )
+    return 1
+
+
+def _halves(op: Op) -> tuple[Op, ...]:
+    """``B`` as ``I`` and ``W``."""
+    if op.kind != BACKWARD:
+        return (op,)
+    return op._replace(kind=INPUT_GRADIENT), op._replace(kind=WEIGHT_GRADIENT)
+
+
+def _one_by_one(warm_up: int, microbatches: int) -> Iterator[Op]:
+    """``warm_up`` forwards (M at most), then a backward and a forward in turn while there are."""
+    done = min(warm_up, microbatches)
+    for m in range(done):
+        yield Op(FORWARD, m)
+    for m in range(microbatches):
+        yield Op(BACKWARD, m)
+        if done + m < microbatches:
+            yield Op(FORWARD, done + m)
+
+
+def _zero_bubble(stage: int, stages: int, microbatches: int) -> Iterator[Op]:
+    """ZB-H1: the weight half of microbatch m follows the input half of microbatch m + s.
+
+    So stage ``s`` holds S-s microbatches before their input half and s after it, S in all: the
+    memory of 1F1B's first stage.
+    """
+    warm_up = stages - stage
+    for op in _one_by_one(warm_up, microbatches):
+        if op.kind == FORWARD:
+            yield op
+            continue
+        m = op.microbatch
+        yield Op(INPUT_GRADIENT, m)
+        if m >= stage:
+            yield Op(WEIGHT_GRADIENT, m - stage)
+    for m in range(max(0, microbatches - stage), microbatches):
+        yield Op(WEIGHT_GRADIENT, m)
+
+
+def _interleaved(stage: int, stages: int, microbatches: int, chunks: int) -> Iterator[Op]:
+    """Interleaved 1F1B: groups of microbatches go through one chunk after the other.
+
+    Groups have S microbatches where S divides M; else M is cut into floor(M/S) groups of at
+    least S, as equal as can be, the longer ones first (one group if M < S). The number of
+    forwards before the first backward is 2(S-s-1) + (chunks-1) * (the first group) + 1.
+    """
+    forward: list[Op] = []
+    backward: list[Op] = []
+    for group in _groups(stages, microbatches):
+        for c in range(chunks):
+            forward += [Op(FORWARD, m, c) for m in group]
+            backward += [Op(BACKWARD, m, chunks - 1 - c) for m in group]
+    first = len(_groups(stages, microbatches)[0])
+    warm_up = min(2 * (stages - stage - 1) + (chunks - 1) * first, len(forward))
+    yield from forward[:warm_up]
+    for i, op in enumerate(forward[warm_up:]):
+        yield op
+        yield backward[i]
+    yield from backward[len(forward) - warm_up :]
+
+
+def _groups(stages: int, microbatches: int) -> list[range]:
+    count = max(1, microbatches // stages)
+    size, longer = divmod(microbatches, count)
+    starts = [i * size + min(i, longer) for i in range(count + 1)]
+    return [range(a, b) for a, b in itertools.pairwise(starts)]

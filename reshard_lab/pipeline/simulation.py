@@ -1,0 +1,173 @@
+"""Simulate a pipeline schedule: how long it takes when transfers overlap with compute, or block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from reshard_lab.errors import ReshardError, whole
+from reshard_lab.pipeline.checking import check
+from reshard_lab.pipeline.engine import carry_out
+from reshard_lab.pipeline.graph import Route, build
+from reshard_lab.pipeline.loads import Load, Move, Moves, Times, load, move_loads, reverse, times
+from reshard_lab.pipeline.ops import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Lists
+from reshard_lab.pipeline.timeline import PipelineTimeline
+from reshard_lab.units import parse_bytes
+
+
+class Skip(NamedTuple):
+    """A tensor that one piece of the model makes and a later one uses, past those between.
+
+    Its gradient comes back. ``source`` and ``target`` are pieces of the model: stages, where a
+    stage has one.
+    """
+
+    source: int
+    target: int
+    forward_transfer_s: Move
+    backward_transfer_s: Move | None = None
+    """None: as forwards; of a resharding, the reverse one."""
+
+
+def simulate(
+    schedule: Sequence[Sequence[str]],
+    forward_s: Times,
+    backward_s: Times | None = None,
+    forward_transfer_s: Moves = 0.0,
+    backward_transfer_s: Moves | None = None,
+    overlap: bool = True,
+    *,
+    weight_s: Times | None = None,
+    skips: Sequence[Skip] = (),
+    strategy: str = "broadcast",
+    activation_bytes: Sequence[int | str] | None = None,
+) -> PipelineTimeline:
+    """Carry out ``schedule`` in the pipeline model of section 4; returns its timeline.
+
+    Overlapped, ops of a stage run in list order as soon as their input is there, and each pair of
+    meshes that talks has a FIFO link in each direction. Not overlapped, a transfer occupies both
+    meshes and all take part in one global order (``pipeline.graph``).
+
+    schedule:
+        lists of ops a stage (``pipeline.schedule`` or one's own; ``pipeline.check`` is run first).
+    forward_s, backward_s:
+        seconds of F and of B (= I + W), one number or one a piece of the model, in model order:
+        one a stage, where a stage has one piece. ``backward_s`` is not needed for inference.
+    forward_transfer_s, backward_transfer_s:
+        between neighbouring pieces, one for all or one a link; entry k of the first goes from
+        piece k to k + 1, entry k of the second brings its gradient from k + 1 to k. Each is a
+        number of seconds; a ReshardingTask, a list of them (moved together) or a Plan, which
+        take their plan's makespan under ``strategy`` and slow each other where they share NICs.
+        ``backward_transfer_s=None``: as forwards, reshardings reversed. Between two pieces on one
+        stage nothing is moved.
+    weight_s:
+        the part of ``backward_s`` that W takes; half of it unless given.
+    skips:
+        further tensors between pieces; on one link they follow those of neighbours.
+    activation_bytes:
+        bytes of one microbatch that a piece keeps for its backward, one a piece, for
+        ``peak_bytes``.
+
+    >>> from reshard_lab.pipeline import schedule
+    >>> times = {"forward_s": 1, "backward_s": 2, "forward_transfer_s": 0.5}
+    >>> simulate(schedule("1f1b", 2, 8), **times).makespan_s
+    31.0
+    >>> simulate(schedule("eager_1f1b", 2, 8), **times).makespan_s
+    28.0
+    >>> simulate(schedule("eager_1f1b", 2, 8), **times).peak_live
+    [3, 1]
+    """
+    checked = check(schedule)
+    lists = checked.lists
+    compute = _compute(lists, forward_s, backward_s, weight_s)
+    routes = _neighbours(lists, forward_transfer_s, backward_transfer_s, strategy)
+    routes += [_skip(i, s, lists, strategy) for i, s in enumerate(skips)]
+    graph = build(checked, compute, routes, overlap)
+    starts, ends = carry_out(graph)
+    return PipelineTimeline(
+        lists,
+        bool(overlap),
+        graph,
+        tuple(starts),
+        tuple(ends),
+        tuple(f"{r.source}>{r.target}" for r in routes),
+        _sizes(lists, activation_bytes),
+    )
+
+
+def _unit(lists: Lists) -> str:
+    return "stage" if lists.chunks == 1 else "piece"
+
+
+def _compute(
+    lists: Lists, forward_s: Times, backward_s: Times | None, weight_s: Times | None
+) -> dict[tuple[str, int], Load]:
+    """The load of every kind of op, by kind and piece."""
+    n, unit = lists.pieces, _unit(lists)
+    forward = times("forward_s", forward_s, n, unit)
+    loads = {(FORWARD, p): Load(t) for p, t in enumerate(forward)}
+    if not lists.trains:
+        return loads
+    if backward_s is None:
+        raise ReshardError(
+            "backward_s is missing, but the schedule has backward ops; give their seconds, or use "
+            "schedule('inference', ...)"
+        )
+    backward = times("backward_s", backward_s, n, unit)
+    weight = [t / 2 for t in backward] if weight_s is None else times("weight_s", weight_s, n, unit)
+    for p, (b, w) in enumerate(zip(backward, weight, strict=True)):
+        if w > b:
+            raise ReshardError(
+                f"weight_s is {w} for {unit} {p}, more than its backward_s of {b}; it is the part "
+                "of the backward that computes weight gradients"
+            )
+        loads[BACKWARD, p] = Load(b)
+        loads[INPUT_GRADIENT, p] = Load(b - w)
+        loads[WEIGHT_GRADIENT, p] = Load(w)
+    return loads
+
+
+def _neighbours(lists: Lists, forward: Moves, backward: Moves | None, strategy: str) -> list[Route]:
+    """The routes between neighbouring pieces of the model."""
+    links = [f"{k}>{k + 1}" for k in range(lists.pieces - 1)]
+    there = move_loads("forward_transfer_s", forward, links, strategy)
+    if not lists.trains:
+        back = [Load(0.0)] * len(links)
+    elif backward is None:
+        back = move_loads("forward_transfer_s", forward, links, strategy, backwards=True)
+    else:
+        back = move_loads("backward_transfer_s", backward, links, strategy)
+    return [Route(k, k + 1, f, b) for k, (f, b) in enumerate(zip(there, back, strict=True))]
+
+
+def _skip(number: int, skip: Skip, lists: Lists, strategy: str) -> Route:
+    name, unit, last = f"skips[{number}]", _unit(lists), lists.pieces - 1
+    try:
+        source, target, forward, backward = skip
+    except (TypeError, ValueError):
+        raise ReshardError(
+            f"{name} must be Skip(source, target, forward_transfer_s), not {skip!r}"
+        ) from None
+    whole(f"source of {name}", source)
+    whole(f"target of {name}", target)
+    if not source < target <= last:
+        raise ReshardError(
+            f"{name} goes from {unit} {source} to {unit} {target}; a skip goes to a later {unit}, "
+            f"{last} at most"
+        )
+    there = load(f"forward_transfer_s of {name}", forward, strategy)
+    if not lists.trains:
+        return Route(source, target, there, Load(0.0))
+    back = reverse(forward) if backward is None else backward
+    return Route(source, target, there, load(f"backward_transfer_s of {name}", back, strategy))
+
+
+def _sizes(lists: Lists, given: Sequence[int | str] | None) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str) or len(given) != lists.pieces:
+        raise ReshardError(
+            f"activation_bytes must be one number a {_unit(lists)}, {lists.pieces} of them, "
+            f"not {given!r}"
+        )
+    return tuple(parse_bytes(v, f"activation_bytes[{i}]") for i, v in enumerate(given))

@@ -1,0 +1,80 @@
+"""One rank of torch's pipeline runtime, started by test_pipeline_torch.py.
+
+Arguments: rank, ranks, folder (holds schedule.json and the rendezvous file; results go there).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import PipelineStage
+
+import reshard_lab as rl
+
+WIDTH = 6
+BATCH = 24
+
+
+def layers(count: int) -> nn.Sequential:
+    """The whole model: one layer a piece."""
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(count)))
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    return torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
+
+
+def main(rank: int, ranks: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    schedule = json.loads((folder / "schedule.json").read_text())
+    pieces = json.loads((folder / "pieces.json").read_text())
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/rendezvous",
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=60),
+    )
+    model = layers(pieces)
+    mine = list(range(rank, pieces, ranks))
+    stages = [PipelineStage(model[k], k, pieces, torch.device("cpu")) for k in mine]
+    done: list[str] = []
+    for stage in stages:
+        note(stage, "forward_one_chunk", "F", done)
+        note(stage, "backward_one_chunk", "B", done)
+    runtime = rl.pipeline.torch_runtime(schedule, stages, nn.functional.mse_loss)
+    x, y = batch()
+    losses: list[torch.Tensor] = []
+    first = (x,) if rank == 0 else ()
+    runtime.step(*first, target=y if pieces - 1 in mine else None, losses=losses)
+    gradients = {
+        f"{k}.{name}": parameter.grad
+        for k in mine
+        for name, parameter in model[k].named_parameters()
+    }
+    torch.save({"gradients": gradients, "losses": losses, "done": done}, folder / f"{rank}.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def note(stage: PipelineStage, method: str, letter: str, done: list[str]) -> None:
+    """Have ``stage`` write down each call of ``method`` as an op."""
+    inner = getattr(stage, method)
+
+    def noted(microbatch: int, *args: object, **kwargs: object) -> object:
+        done.append(f"{stage.stage_index}{letter}{microbatch}")
+        return inner(microbatch, *args, **kwargs)
+
+    setattr(stage, method, noted)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
