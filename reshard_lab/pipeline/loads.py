@@ -77,6 +77,17 @@ def load(what: str, move: Move, strategy: str) -> Load:
     return Load(parse_seconds(move, what))
 
 
+def tasks_in(moves: Moves | None) -> list[ReshardingTask]:
+    """Every tensor that is moved in ``moves``."""
+    if isinstance(moves, ReshardingTask):
+        return [moves]
+    if isinstance(moves, Plan):
+        return list(moves.tasks)
+    if isinstance(moves, (list, tuple)):
+        return [task for move in moves for task in tasks_in(move)]
+    return []
+
+
 def reverse(move: Move) -> Move:
     """What brings the gradient back: the resharding from destination to source."""
     if isinstance(move, Plan):

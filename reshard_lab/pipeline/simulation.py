@@ -9,9 +9,20 @@ from reshard_lab.errors import ReshardError, whole
 from reshard_lab.pipeline.checking import check
 from reshard_lab.pipeline.engine import carry_out
 from reshard_lab.pipeline.graph import Route, build
-from reshard_lab.pipeline.loads import Load, Move, Moves, Times, load, move_loads, reverse, times
+from reshard_lab.pipeline.loads import (
+    Load,
+    Move,
+    Moves,
+    Times,
+    load,
+    move_loads,
+    reverse,
+    tasks_in,
+    times,
+)
 from reshard_lab.pipeline.ops import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Lists
 from reshard_lab.pipeline.timeline import PipelineTimeline
+from reshard_lab.resharding import need_cluster
 from reshard_lab.units import parse_bytes
 
 
@@ -80,8 +91,13 @@ def simulate(
     checked = check(schedule)
     lists = checked.lists
     compute = _compute(lists, forward_s, backward_s, weight_s)
+    further = [_skip(i, s, lists) for i, s in enumerate(skips)]
+    moves = [forward_transfer_s, backward_transfer_s, *[m for s in further for m in s[2:]]]
+    tensors = [task for move in moves for task in tasks_in(move)]
+    if tensors:
+        need_cluster(tensors)  # of several clusters, nobody could say which NICs are shared
     routes = _neighbours(lists, forward_transfer_s, backward_transfer_s, strategy)
-    routes += [_skip(i, s, lists, strategy) for i, s in enumerate(skips)]
+    routes += [_route(i, s, lists.trains, strategy) for i, s in enumerate(further)]
     graph = build(checked, compute, routes, overlap)
     starts, ends = carry_out(graph)
     return PipelineTimeline(
@@ -140,26 +156,33 @@ def _neighbours(lists: Lists, forward: Moves, backward: Moves | None, strategy: 
     return [Route(k, k + 1, f, b) for k, (f, b) in enumerate(zip(there, back, strict=True))]
 
 
-def _skip(number: int, skip: Skip, lists: Lists, strategy: str) -> Route:
+def _skip(number: int, skip: Skip, lists: Lists) -> Skip:
+    """``skip`` if it goes from a piece of the model to a later one."""
     name, unit, last = f"skips[{number}]", _unit(lists), lists.pieces - 1
     try:
-        source, target, forward, backward = skip
-    except (TypeError, ValueError):
+        made = Skip(*skip)
+    except TypeError:
         raise ReshardError(
             f"{name} must be Skip(source, target, forward_transfer_s), not {skip!r}"
         ) from None
-    whole(f"source of {name}", source)
-    whole(f"target of {name}", target)
-    if not source < target <= last:
+    whole(f"source of {name}", made.source)
+    whole(f"target of {name}", made.target)
+    if not made.source < made.target <= last:
         raise ReshardError(
-            f"{name} goes from {unit} {source} to {unit} {target}; a skip goes to a later {unit}, "
-            f"{last} at most"
+            f"{name} goes from {unit} {made.source} to {unit} {made.target}; a skip goes to a "
+            f"later {unit}, {last} at most"
         )
-    there = load(f"forward_transfer_s of {name}", forward, strategy)
-    if not lists.trains:
+    return made
+
+
+def _route(number: int, skip: Skip, trains: bool, strategy: str) -> Route:
+    source, target, forward, backward = skip
+    there = load(f"forward_transfer_s of skips[{number}]", forward, strategy)
+    if not trains:
         return Route(source, target, there, Load(0.0))
     back = reverse(forward) if backward is None else backward
-    return Route(source, target, there, load(f"backward_transfer_s of {name}", back, strategy))
+    back_load = load(f"backward_transfer_s of skips[{number}]", back, strategy)
+    return Route(source, target, there, back_load)
 
 
 def _sizes(lists: Lists, given: Sequence[int | str] | None) -> tuple[int, ...] | None:

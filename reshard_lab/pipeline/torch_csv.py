@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -78,6 +77,8 @@ def torch_runtime(
 
     Goes through ``_PipelineScheduleRuntime``, which torch (2.6 and later) marks as internal.
     """
+    import tempfile
+
     module = need("torch.distributed.pipelining.schedules", "run", "pipeline.torch_runtime")
     lists = check(schedule).lists
     if len(stages) != lists.chunks:
