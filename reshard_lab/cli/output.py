@@ -25,22 +25,25 @@ class Output(NamedTuple):
         return json.dumps(self.data, indent=2) if as_json else self.text
 
 
-def frame_text(frame: pd.DataFrame, columns: Mapping[str, Callable[[Any], str]]) -> str:
-    """The ``columns`` of a table as aligned text, each value through its function."""
-    rows = [tuple(name.removesuffix("_s").replace("_", " ") for name in columns)]
+Show = Callable[[Any], str]
+
+
+def frame_text(frame: pd.DataFrame, columns: Mapping[str, tuple[str, Show]]) -> str:
+    """The ``columns`` of a table as aligned text, each under its heading."""
+    rows = [tuple(heading for heading, _ in columns.values())]
     for record in frame.to_dict("records"):
-        rows.append(tuple(show(record[name]) for name, show in columns.items()))
+        rows.append(tuple(show(record[name]) for name, (_, show) in columns.items()))
     return "\n".join(table(rows))
 
 
-MEASURED: dict[str, Callable[[Any], str]] = {
-    "strategy": str,
-    "predicted_s": format_seconds,
-    "measured_s": format_seconds,
-    "fastest_s": format_seconds,
-    "slowest_s": format_seconds,
-    "measured_over_predicted": lambda ratio: f"{ratio:.2f}",
-    "measured_Gbps": lambda rate: f"{rate:.2f}",
-    "verified": lambda ok: "yes" if ok else "no data",
+MEASURED: dict[str, tuple[str, Show]] = {
+    "strategy": ("strategy", str),
+    "predicted_s": ("predicted", format_seconds),
+    "measured_s": ("measured", format_seconds),
+    "fastest_s": ("fastest", format_seconds),
+    "slowest_s": ("slowest", format_seconds),
+    "measured_over_predicted": ("measured/predicted", lambda ratio: f"{ratio:.2f}"),
+    "measured_Gbps": ("Gbit/s", lambda rate: f"{rate:.2f}"),
+    "verified": ("checked", lambda ok: "yes" if ok else "no data"),
 }
 """Columns of ``experiments.compare`` that a terminal shows."""

@@ -34,11 +34,20 @@ def run(args: argparse.Namespace) -> Output:
 def _text(done: Reproduction) -> str:
     blocks = [_table(table) for table in done.tables]
     lines = [f"{name:<12} {words}" for name, words in environment_rows(done.environment)]
-    lines.append(f"predicted    on a cluster fitted from one measured transfer: {done.fit}")
-    files = [f"written to {', '.join(map(str, table.files))}" for table in done.tables]
+    lines += [
+        f"predicted    with a cluster fitted from one measured transfer: {done.fit}",
+        "             every link is carried by the same cores here, which no prediction knows",
+    ]
+    files = [f"written to   {', '.join(map(str, table.files))}" for table in done.tables]
     return "\n\n".join([*blocks, "\n".join([*lines, *files])])
 
 
 def _table(table: Table) -> str:
+    """The rows of one figure, those of each sweep under its name."""
     place = ("hosts", "devices") if table.name == "figure5" else ("case", "source", "destination")
-    return f"{table.title}\n{frame_text(table.frame, dict.fromkeys(place, str) | MEASURED)}"
+    columns = {name: (name, str) for name in place} | MEASURED
+    if "sweep" not in table.frame:
+        return f"{table.title}\n{frame_text(table.frame, columns)}"
+    sweeps = table.frame.groupby("sweep", sort=False)
+    parts = [f"one device -> {name}\n{frame_text(rows, columns)}" for name, rows in sweeps]
+    return "\n\n".join([table.title, *parts])
