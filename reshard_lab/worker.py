@@ -28,7 +28,7 @@ from reshard_lab.runtime import oracle
 from reshard_lab.runtime.board import Deadline, LateError, PeerError
 from reshard_lab.runtime.pieces import bytes_of
 from reshard_lab.runtime.protocol import LineReader, Progress, write_line
-from reshard_lab.runtime.rank import join, run_rank
+from reshard_lab.runtime.rank import find_seat, join, run_rank
 
 
 class WrongBytes(ReshardError):
@@ -230,7 +230,7 @@ class Task:
             None if b is None else worker.torch.empty(box_shape(b), dtype=self._dtype(n))
             for n, b in enumerate(self.boxes)
         ]
-        self.crew = join(plan, None, worker.ranks, Deadline(timeout_s))
+        self.crew = join(plan, find_seat(plan, None, worker.ranks), Deadline(timeout_s))
 
     def repeat(self) -> float:
         """Seconds from the barrier to the end of this device's part; the result is checked."""

@@ -40,3 +40,16 @@ def random_plan(seed: int, devices: int = 8) -> rl.Plan:
         src, dst = random_layout(rng, first, shape), random_layout(rng, second, shape)
         tasks.append(rl.ReshardingTask(shape, rng.choice(list(ITEMSIZE)), src, dst, cluster))
     return rl.plan(tasks, rng.choice(STRATEGIES), chunks=rng.choice((1, 3, 8)), seed=seed)
+
+
+def traced_plans() -> list[rl.Plan]:
+    """Some with waits across devices, and some with chains that forward chunks."""
+    plans = [random_plan(seed) for seed in range(80)]
+    waiting = [p for p in plans if any(t.after for t in p.transfers)]
+    chains = [p for p in plans if any(len(t.path) > 2 and t.chunks > 2 for t in p.transfers)]
+    return waiting[:8] + chains[:6]
+
+
+def several_tensors() -> list[rl.Plan]:
+    """Joint plans of more than one tensor."""
+    return [p for p in map(random_plan, range(40)) if len(p.tasks) > 1][:6]

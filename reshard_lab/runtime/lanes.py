@@ -77,8 +77,8 @@ class Call:
         self.observe("copy", move.step, 0)
         self._wait(move)
         self.memory.copy(move)
-        self._complete(move)
         self.observe("copy", move.step, 1)
+        self._complete(move)
 
     def _send(self, move: Move, stage: torch.Tensor) -> None:
         self.observe("send", move.step, 0)
@@ -116,8 +116,8 @@ class Call:
             self.wire.finish(work, self.deadline, self._text(move, "receive", "from", i))
             if move.staged:
                 self.memory.unpack(move, move.edge(i), move.edge(i + 1), data)
-            self.board.note_arrived(move.transfer, i + 1)
             self.observe("recv", move.step, i + 1)
+            self.board.note_arrived(move.transfer, i + 1)
         if move.last:
             self._complete(move)
 

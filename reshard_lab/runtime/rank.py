@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.planning import Plan
@@ -56,8 +56,9 @@ def run_rank(
     come, fails, or takes longer than ``timeout_s``; after that the group is of no further use.
     """
     deadline = Deadline(timeout_s)
-    crew = join(plan, group, ranks, deadline)
-    pieces = check_pieces(plan, crew.device, piece, out)
+    seat = find_seat(plan, group, ranks)
+    pieces = check_pieces(plan, seat.device, piece, out)
+    crew = join(plan, seat, deadline)
     handle = Handle(plan, pieces, crew.start(plan, pieces, deadline, observe))
     return handle if async_op else handle.wait()
 
@@ -93,13 +94,12 @@ class Turn:
 class Crew:
     """The devices of a plan in one process group, as one of them sees them."""
 
-    def __init__(self, group: Any, rank_of: Mapping[int, int], deadline: Deadline) -> None:
-        dist = need("torch.distributed", "run", "running a plan on processes")
-        self.device = {rank: d for d, rank in rank_of.items()}[dist.get_rank(group)]
-        members = tuple(sorted(rank_of, key=rank_of.__getitem__))
-        self.wire = Wire(group, rank_of)
+    def __init__(self, seat: Seat, deadline: Deadline) -> None:
+        self.device = seat.device
+        members = tuple(sorted(seat.rank_of, key=seat.rank_of.__getitem__))
+        self.wire = Wire(seat.group, seat.rank_of)
         try:
-            self.own = _own_group(dist, group, [rank_of[d] for d in members], deadline)
+            self.own = _own_group(seat, members, deadline)
         except RuntimeError as error:
             raise LateError(
                 f"device {self.device}: the devices {list(members)} did not all come within "
@@ -162,17 +162,18 @@ class Crew:
         return turn
 
 
-def _own_group(dist: Any, group: Any, ranks: list[int], deadline: Deadline) -> Any:
-    """A gloo group of some ranks of ``group``; the other ranks do not call.
+def _own_group(seat: Seat, members: tuple[int, ...], deadline: Deadline) -> Any:
+    """A gloo group of the devices of a plan alone; the other ranks do not call.
 
-    Named after its ranks alone. ``new_group(use_local_synchronization=True)`` puts the number of
-    groups that a rank has made before into the name, which differs between ranks that took part
-    in different plans, and they would wait for each other in vain.
+    Named after its devices and ranks. ``new_group(use_local_synchronization=True)`` puts the
+    number of groups that a rank has made before into the name, which differs between ranks that
+    took part in different plans, and they would wait for each other in vain.
     """
-    name = "reshard_lab/" + ",".join(map(str, ranks))
-    store = dist.PrefixStore(name, group.get_group_store())
-    me = ranks.index(dist.get_rank(group))
-    return dist.ProcessGroupGloo(store, me, len(ranks), timedelta(seconds=deadline.left()))
+    dist = need("torch.distributed", "run", "running a plan on processes")
+    name = "reshard_lab/" + ",".join(f"{d}:{seat.rank_of[d]}" for d in members)
+    store = dist.PrefixStore(name, seat.group.get_group_store())
+    timeout = timedelta(seconds=deadline.left())
+    return dist.ProcessGroupGloo(store, members.index(seat.device), len(members), timeout)
 
 
 def _await(turn: Turn | None, deadline: Deadline) -> None:
@@ -190,8 +191,28 @@ def _await(turn: Turn | None, deadline: Deadline) -> None:
 _CREWS: weakref.WeakKeyDictionary[Any, dict[Any, Crew]] = weakref.WeakKeyDictionary()
 
 
-def join(plan: Plan, group: Any, ranks: Mapping[int, int] | None, deadline: Deadline) -> Crew:
-    """The crew of ``plan`` in ``group``, agreed on the plan; made anew for new ranks only."""
+def join(plan: Plan, seat: Seat, deadline: Deadline) -> Crew:
+    """The crew of ``plan`` in its group, agreed on the plan; made anew for new ranks only."""
+    crews = _CREWS.setdefault(seat.group, {})
+    key = tuple(sorted(seat.rank_of.items()))
+    if key not in crews:
+        crews[key] = Crew(seat, deadline)
+    crews[key].agree(plan, deadline)
+    return crews[key]
+
+
+class Seat(NamedTuple):
+    """Where this process sits among the devices of a plan."""
+
+    group: Any
+    rank_of: dict[int, int]
+    """``{device: rank in the group}`` of all devices of the plan."""
+    device: int
+    """The device that this process is."""
+
+
+def find_seat(plan: Plan, group: Any, ranks: Mapping[int, int] | None) -> Seat:
+    """The seat of this process; raises ReshardError if it has none in ``group``."""
     dist = need("torch.distributed", "run", "running a plan on processes")
     if not isinstance(plan, Plan):
         raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {plan!r}")
@@ -201,43 +222,31 @@ def join(plan: Plan, group: Any, ranks: Mapping[int, int] | None, deadline: Dead
             "torch.distributed.init_process_group('gloo', ...) first, or use reshard_lab.run"
         )
     group = dist.group.WORLD if group is None else group
-    rank_of = _rank_of(plan, ranks, dist.get_world_size(group), dist.get_rank(group))
     if "cpu:gloo" not in str(dist.get_backend_config(group)):
         raise ReshardError(
             f"the group runs {dist.get_backend_config(group)}; plans are carried by gloo on the "
             "CPU: use init_process_group('gloo') or new_group(backend='gloo')"
         )
-    crews = _CREWS.setdefault(group, {})
-    key = tuple(sorted(rank_of.items()))
-    if key not in crews:
-        crews[key] = Crew(group, rank_of, deadline)
-    crews[key].agree(plan, deadline)
-    return crews[key]
-
-
-def _rank_of(plan: Plan, ranks: Mapping[int, int] | None, size: int, me: int) -> dict[int, int]:
-    """``{device: rank}`` of the devices of ``plan``, checked."""
+    size, me = dist.get_world_size(group), dist.get_rank(group)
     devices = devices_of(plan)
-    rank_of = (
-        {d: d for d in devices} if ranks is None else {d: ranks[d] for d in devices if d in ranks}
-    )
-    missing = [d for d in devices if d not in rank_of]
+    given = {d: d for d in devices} if ranks is None else ranks
+    missing = [d for d in devices if d not in given]
     if missing:
         raise ReshardError(
             f"ranks has no entry for devices {missing}; give {{device: rank}} for {list(devices)}"
         )
-    outside = {d: r for d, r in rank_of.items() if not 0 <= r < size}
-    if outside or len(set(rank_of.values())) < len(rank_of):
+    rank_of = {d: given[d] for d in devices}
+    device_of = {r: d for d, r in rank_of.items()}
+    if len(device_of) < len(rank_of) or not all(0 <= r < size for r in device_of):
         raise ReshardError(
-            f"devices on ranks {rank_of}, but the group has ranks 0 to {size - 1}, one a device; "
-            "start one process a device, or give ranks={device: rank}"
+            f"the devices sit on ranks {rank_of}, but the group has ranks 0 to {size - 1}, one a "
+            "device; start one process a device, or give ranks={device: rank}"
         )
-    if me not in rank_of.values():
+    if me not in device_of:
         raise ReshardError(
-            f"rank {me} is no device of the plan; only ranks {sorted(rank_of.values())} call "
-            "run_rank"
+            f"rank {me} is no device of the plan; only ranks {sorted(device_of)} call run_rank"
         )
-    return rank_of
+    return Seat(group, rank_of, device_of[me])
 
 
 def devices_of(plan: Plan) -> tuple[int, ...]:
