@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from reshard_lab.boxes import Box, box_volume, contains, is_contiguous
 from reshard_lab.transfer import Transfer
@@ -31,31 +32,45 @@ def staged_bytes(transfer: Transfer, piece: Box) -> int:
     return min(transfer.nbytes, IN_FLIGHT * -(-transfer.nbytes // messages(transfer)))
 
 
+class StagedEnd(NamedTuple):
+    """One end of a hop whose data lies scattered in memory."""
+
+    transfer: int
+    hop: int
+    device: int
+    sends: bool
+    """Whether the device sends it on; False = it takes it in."""
+    nbytes: int
+    """Bytes staged while the hop is under way."""
+
+
+def staged_ends(plan: Plan) -> Iterator[StagedEnd]:
+    """Every end of every hop that stages bytes; none in a ``signal`` plan."""
+    pieces = [(task.src.boxes(task.shape), task.dst.boxes(task.shape)) for task in plan.tasks]
+    for t in plan.transfers if plan.delivers else ():
+        have, need = pieces[plan.units[t.unit].task]
+        for hop in range(len(t.path) - 1):
+            device, peer = t.path[hop], t.path[hop + 1]
+            from_source = hop == 0 and device in have and contains(have[device], t.box)
+            staged = staged_bytes(t, have[device] if from_source else need[device])
+            if staged:
+                yield StagedEnd(t.id, hop, device, True, staged)
+            staged = staged_bytes(t, need[peer])
+            if staged:
+                yield StagedEnd(t.id, hop, peer, False, staged)
+
+
 def peak_bytes(plan: Plan) -> dict[int, int]:
     """Source piece, destination piece and the largest staging each way, by device."""
     total: dict[int, int] = {}
-    pieces: list[tuple[dict[int, Box], dict[int, Box]]] = []
     for task in plan.tasks:
-        boxes = task.src.boxes(task.shape), task.dst.boxes(task.shape)
-        pieces.append(boxes)
-        for held in boxes:
-            for device, box in held.items():
+        for layout in (task.src, task.dst):
+            for device, box in layout.boxes(task.shape).items():
                 total[device] = total.get(device, 0) + box_volume(box) * task.itemsize
-    staged: dict[tuple[int, int], int] = {}
-    for t in plan.transfers if plan.delivers else ():
-        have, need = pieces[plan.units[t.unit].task]
-        for hop, device in enumerate(t.path):
-            first, last = hop == 0, hop == len(t.path) - 1
-            if len(t.path) == 1:
-                continue
-            if not last:
-                from_source = first and device in have and contains(have[device], t.box)
-                piece = have[device] if from_source else need[device]
-                key = (device, 0)
-                staged[key] = max(staged.get(key, 0), staged_bytes(t, piece))
-            if not first:
-                key = (device, 1)
-                staged[key] = max(staged.get(key, 0), staged_bytes(t, need[device]))
+    staged: dict[tuple[int, bool], int] = {}
+    for end in staged_ends(plan):
+        key = (end.device, end.sends)
+        staged[key] = max(staged.get(key, 0), end.nbytes)
     for (device, _), nbytes in staged.items():
         total[device] += nbytes
     return dict(sorted(total.items()))
