@@ -10,6 +10,7 @@ from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask, UnitTask
 from reshard_lab.runtime import Measurement, execute, run
+from reshard_lab.simulation import Timeline, simulate
 from reshard_lab.spec import ShardingSpec
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "ReshardError",
     "ReshardingTask",
     "ShardingSpec",
+    "Timeline",
     "UnitTask",
     "execute",
     "pipeline",
@@ -28,4 +30,5 @@ __all__ = [
     "run",
     "runtime",
     "scheduling",
+    "simulate",
 ]

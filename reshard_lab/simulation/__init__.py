@@ -1,0 +1,20 @@
+"""Plan x cluster -> timeline: a flow-level, event-driven network simulator."""
+
+from __future__ import annotations
+
+from reshard_lab.simulation.path import PathStep
+from reshard_lab.simulation.sharing import max_min
+from reshard_lab.simulation.simulator import RESOLUTIONS, simulate
+from reshard_lab.simulation.staging import Staging
+from reshard_lab.simulation.timeline import NicUse, Timeline, Transmission
+
+__all__ = [
+    "RESOLUTIONS",
+    "NicUse",
+    "PathStep",
+    "Staging",
+    "Timeline",
+    "Transmission",
+    "max_min",
+    "simulate",
+]

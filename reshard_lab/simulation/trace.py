@@ -1,0 +1,132 @@
+"""A timeline as a Chrome trace (Trace Event Format), which Perfetto opens."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reshard_lab.boxes import box_text
+
+if TYPE_CHECKING:
+    from reshard_lab.simulation.timeline import Timeline, Transmission
+
+
+class _Track(NamedTuple):
+    """A row of the picture; further ones are made where its slices would overlap."""
+
+    host: int
+    kind: int
+    """0 = NIC, 1 = device."""
+    number: int
+    receives: int
+
+    @property
+    def label(self) -> str:
+        return (
+            f"{('NIC', 'device')[self.kind]} {self.number} {('sends', 'receives')[self.receives]}"
+        )
+
+
+class _Slice(NamedTuple):
+    start_ns: int
+    end_ns: int
+    row: int
+    """Index of the transmission."""
+
+
+def chrome_trace(timeline: Timeline, path: str | Path | None = None) -> str:
+    """JSON text: a process a host, a thread each way a device and a NIC, an arrow a transmission.
+
+    Times are microseconds, cut to nanoseconds so that slices that follow each other also do so
+    in the file. Transmissions that share a port are drawn on several threads of it.
+    """
+    rows = list(timeline)
+    tracks: dict[_Track, list[_Slice]] = {}
+    for index, row in enumerate(rows):
+        piece = _Slice(round(row.start_s * 1e9), round(row.end_s * 1e9), index)
+        for track in _tracks_of(timeline, row):
+            tracks.setdefault(track, []).append(piece)
+    events: list[dict[str, Any]] = []
+    hosts = sorted({track.host for track in tracks})
+    for host in hosts:
+        events.append(_metadata("process_name", host, 0, name=f"host {host}"))
+        events.append(_metadata("process_sort_index", host, 0, sort_index=host))
+    tid = 0
+    for track in sorted(tracks):
+        for number, slices in enumerate(_apart(tracks[track])):
+            tid += 1
+            name = track.label if number == 0 else f"{track.label} ({number + 1})"
+            events.append(_metadata("thread_name", track.host, tid, name=name))
+            events.append(_metadata("thread_sort_index", track.host, tid, sort_index=tid))
+            for piece in slices:
+                events += _slice_events(timeline, rows[piece.row], piece, track, tid)
+    text = json.dumps(
+        {
+            "displayTimeUnit": "ms",
+            "otherData": {"plan": repr(timeline.plan), "resolution": timeline.resolution},
+            "traceEvents": events,
+        }
+    )
+    if path is not None:
+        Path(path).write_text(text)
+    return text
+
+
+def _tracks_of(timeline: Timeline, row: Transmission) -> Iterator[_Track]:
+    host_of = timeline.cluster.host_of
+    source, destination = host_of(row.source), host_of(row.destination)
+    yield _Track(source, 1, row.source, 0)
+    if row.operation != "copy":
+        yield _Track(destination, 1, row.destination, 1)
+    if row.operation == "network":
+        yield _Track(source, 0, row.tx_nic, 0)
+        yield _Track(destination, 0, row.rx_nic, 1)
+
+
+def _apart(slices: Iterable[_Slice]) -> list[list[_Slice]]:
+    """The slices on as few rows as there are at once at most, without overlap on any."""
+    rows: list[list[_Slice]] = []
+    free: list[tuple[int, int]] = []
+    for piece in sorted(slices):
+        if free and free[0][0] <= piece.start_ns:
+            number = heapq.heappop(free)[1]
+        else:
+            number = len(rows)
+            rows.append([])
+        rows[number].append(piece)
+        heapq.heappush(free, (piece.end_ns, number))
+    return rows
+
+
+def _slice_events(
+    timeline: Timeline, row: Transmission, piece: _Slice, track: _Track, tid: int
+) -> Iterator[dict[str, Any]]:
+    place = {"pid": track.host, "tid": tid, "ts": piece.start_ns / 1000, "cat": row.operation}
+    name = f"transfer {row.transfer}"
+    transfer = timeline.plan.transfers[row.transfer]
+    yield {
+        "ph": "X",
+        "name": name,
+        **place,
+        "dur": (piece.end_ns - piece.start_ns) / 1000,
+        "args": {
+            "from": row.source,
+            "to": row.destination,
+            "nbytes": row.nbytes,
+            "chunks": f"{row.first_chunk}:{row.stop_chunk} of {transfer.chunks}",
+            "hop": f"{row.hop + 1} of {max(len(transfer.path) - 1, 1)}",
+            "task": row.task,
+            "unit task": row.unit,
+            "box": box_text(transfer.box),
+        },
+    }
+    if row.operation != "copy" and track.kind == 1 and piece.end_ns > piece.start_ns:
+        arrow = {"name": name, **place, "id": piece.row}
+        yield {"ph": "f", "bp": "e", **arrow} if track.receives else {"ph": "s", **arrow}
+
+
+def _metadata(kind: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
