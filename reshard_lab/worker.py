@@ -24,8 +24,9 @@ from typing import Any, NoReturn
 from reshard_lab.boxes import Box, box_shape, box_text
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.planning import Plan
-from reshard_lab.runtime import oracle
+from reshard_lab.runtime import network, oracle
 from reshard_lab.runtime.board import Deadline, LateError, PeerError
+from reshard_lab.runtime.measure import cpu_ticks
 from reshard_lab.runtime.pieces import bytes_of
 from reshard_lab.runtime.protocol import LineReader, Progress, write_line
 from reshard_lab.runtime.rank import find_seat, join, run_rank
@@ -178,6 +179,8 @@ class Worker:
         self.ranks = {d: rank for rank, d in enumerate(devices)}
         folder = Path(config["folder"])
         self.progress = Progress(folder / "progress", len(devices))
+        if config["network"]:
+            network.enter(network.Network.from_json(config["network"]).near[device])
         os.environ["GLOO_SOCKET_IFNAME"] = config["interface"]
         self.torch.set_num_threads(1)
         dist = need("torch.distributed", "run", "running a plan on processes")
@@ -201,16 +204,16 @@ class Worker:
             task = Task(self, plan, command["seed"], command["timeout_s"])
             for repeat in range(1, command["repeats"] + 1):
                 self.progress.begin(self.ranks[self.device], repeat)
-                self.report(event="repeat", seconds=task.repeat())
+                seconds, cpu = task.repeat()
+                self.report(event="repeat", seconds=seconds, cpu=cpu)
             self.report(event="done")
+        except ReshardError as error:
+            kinds = {LateError: "late", PeerError: "peer"}
+            self.report(event="error", kind=kinds.get(type(error), "own"), text=str(error))
         except BaseException as error:
             traceback.print_exc()
             sys.stderr.flush()
-            kind = "own"
-            if isinstance(error, PeerError):
-                kind = "late" if isinstance(error, LateError) else "peer"
-            text = str(error) if isinstance(error, ReshardError) else f"{error!r}"
-            self.report(event="error", kind=kind, text=text[:4000])
+            self.report(event="error", kind="own", text=repr(error))
 
     def observe(self, lane: str, step: int, done: int) -> None:
         """Note where the lanes are."""
@@ -232,13 +235,19 @@ class Task:
         ]
         self.crew = join(plan, find_seat(plan, None, worker.ranks), Deadline(timeout_s))
 
-    def repeat(self) -> float:
-        """Seconds from the barrier to the end of this device's part; the result is checked."""
+    def repeat(self) -> tuple[float, list[int] | None]:
+        """Seconds from the barrier to the end of this device's part; the result is checked.
+
+        Also what the CPU did meanwhile, as seen by the last device, which in a chain works until
+        the end.
+        """
         for tensor in self.target:
             if tensor is not None:
                 bytes_of(tensor).fill_(oracle.POISON)
         self.crew.meet(b"barrier", Deadline(self.timeout_s))
+        last = self.worker.device == devices_of(self.plan)[-1]
         start = time.perf_counter()
+        before = cpu_ticks() if last else None
         run_rank(
             self.plan,
             self.source,
@@ -248,11 +257,14 @@ class Task:
             observe=self.worker.observe,
         )
         lasted = time.perf_counter() - start
+        after = cpu_ticks() if last else None
         if self.plan.delivers:
             for number, box in enumerate(self.boxes):
                 if box is not None:
                     self._check(number, box)
-        return lasted
+        if before is None or after is None:
+            return lasted, None
+        return lasted, [b - a for a, b in zip(before, after, strict=True)]
 
     def _check(self, number: int, box: Box) -> None:
         task = self.plan.tasks[number]
@@ -288,6 +300,8 @@ def main() -> None:
         return
     torch = need("torch", "run", "running a plan on processes")
     need("torch.distributed", "run", "running a plan on processes")
+    if lines[0]["network"]:
+        network.build(network.Network.from_json(lines[0]["network"]))
     zygote = Zygote(lines[0], commands, reports)
     write_line(reports, {"event": "up", "torch": torch.__version__})
     zygote.serve()

@@ -14,7 +14,8 @@ from reshard_lab.errors import ReshardError, choose, whole
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.board import Deadline
 from reshard_lab.runtime.failure import Evidence, explain_failure
-from reshard_lab.runtime.measure import Measurement, environment, measurement
+from reshard_lab.runtime.measure import Measurement, cpu_share, environment, measurement
+from reshard_lab.runtime.network import Network
 from reshard_lab.runtime.process import PoolProcess, worker_command
 from reshard_lab.runtime.protocol import Progress
 from reshard_lab.runtime.rank import devices_of
@@ -33,6 +34,10 @@ class Site(NamedTuple):
     """Network interface of the workers."""
     prefix: tuple[str, ...] = ()
     """Command under which the pool's process is started."""
+    network: Network | None = None
+    """To be made by the pool's process, for its workers to live in."""
+    stamp: tuple[tuple[str, Any], ...] = ()
+    """What else every measurement is to say of the place."""
 
 
 def local_site() -> Site:
@@ -109,14 +114,15 @@ class Pool:
                 plan.to_json(path)
                 command = {"plan": str(path), "repeats": warmup + repeats, "timeout_s": timeout_s}
                 process.send({"do": "run", "devices": devices, "seed": seed, **command})
-                times = self._collect(process, plan, devices, timeout_s)
+                repeats_of = self._collect(process, plan, devices, timeout_s)
                 path.unlink()
             except BaseException:  # also Ctrl-C: what is under way cannot be trusted any more
                 self._stop()
                 raise
-        slowest = [max(row) for row in zip(*times.values(), strict=True)]
+        timed = list(zip(*repeats_of.values(), strict=True))[warmup:]
         stamp = environment(self.site.where, "gloo", self.site.link, self._torch)
-        return measurement(plan, slowest[warmup:], plan.delivers, stamp)
+        stamp |= dict(self.site.stamp) | {"cpu_share": cpu_share(e["cpu"] for r in timed for e in r)}
+        return measurement(plan, [max(e["seconds"] for e in r) for r in timed], plan.delivers, stamp)
 
     def close(self) -> None:
         """End all processes and remove their folder."""
@@ -149,6 +155,7 @@ class Pool:
                 "devices": self.devices,
                 "interface": self.site.interface,
                 "start_timeout_s": self.start_timeout_s,
+                "network": self.site.network,
             }
             self._process = PoolProcess(self._command(), config)
             self._torch = self._start_event("up", deadline)["torch"]
@@ -181,19 +188,19 @@ class Pool:
 
     def _collect(
         self, process: PoolProcess, plan: Plan, devices: tuple[int, ...], timeout_s: float
-    ) -> dict[int, list[float]]:
-        """Seconds of every repeat by device, once all are done."""
-        times: dict[int, list[float]] = {device: [] for device in devices}
+    ) -> dict[int, list[dict[str, Any]]]:
+        """The reports of every repeat by device, once all are done."""
+        repeats: dict[int, list[dict[str, Any]]] = {device: [] for device in devices}
         waiting = set(devices)
         while waiting:
             event = process.next(timeout_s + _SLACK_S)
             if event is None or event["event"] in ("exit", "error"):
                 raise self._failed(process, plan, waiting, event, timeout_s)
             if event["event"] == "repeat":
-                times[event["device"]].append(event["seconds"])
+                repeats[event["device"]].append(event)
             else:
                 waiting.discard(event["device"])
-        return times
+        return repeats
 
     def _failed(
         self,

@@ -6,7 +6,7 @@ import os
 import platform
 import statistics
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -135,6 +135,37 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def cpu_ticks() -> tuple[int, int] | None:
+    """Clock ticks so far that the cores of this process were not idle, and all ticks; on Linux.
+
+    Whoever used them: what else runs on the machine takes part in a measurement.
+    """
+    try:
+        lines = Path("/proc/stat").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    mine = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    busy = total = 0
+    for line in lines:
+        name, *fields = line.split()
+        if name in mine:
+            user, nice, system, idle, iowait, *rest = map(int, fields[:8])
+            busy += user + nice + system + sum(rest)
+            total += user + nice + system + idle + iowait + sum(rest)
+    return busy, total
+
+
+def cpu_share(spans: Iterable[Sequence[int] | None]) -> float | None:
+    """Share of the cores that was busy over ``(busy ticks, all ticks)`` spans; None if unknown.
+
+    >>> cpu_share([(30, 40), None, (10, 40)])
+    0.5
+    """
+    known = [span for span in spans if span is not None]
+    total = sum(span[1] for span in known)
+    return sum(span[0] for span in known) / total if total else None
 
 
 @lru_cache(maxsize=1)

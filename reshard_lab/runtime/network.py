@@ -78,19 +78,21 @@ class Network(NamedTuple):
     """Namespace of every device: that of its near NIC."""
 
     @classmethod
-    def of(cls, cluster: Cluster) -> Network:
-        """The network of ``cluster``."""
-        if cluster.hosts > 255 or cluster.nics_per_host > 254:
+    def of(cls, cluster: Cluster, devices: Iterable[int] | None = None) -> Network:
+        """The network of ``cluster``: of the hosts of ``devices``, or of all of them."""
+        used = range(cluster.size) if devices is None else sorted(devices)
+        hosts = sorted({cluster.host_of(device) for device in used})
+        if hosts[-1] > 255 or cluster.nics_per_host > 254:
             raise ReshardError(
                 f"{cluster!r} is too large to emulate: at most 255 hosts of 254 NICs have addresses"
             )
-        nics = tuple(
-            Nic(host, number, cluster.host_nic_Bps[host])
-            for host in range(cluster.hosts)
+        nics = {
+            (host, number): Nic(host, number, cluster.host_nic_Bps[host])
+            for host in hosts
             for number in range(cluster.host_nics[host])
-        )
-        near = {device: nics[cluster.nic_of(device)].name for device in range(cluster.size)}
-        return cls(nics, near)
+        }
+        near = {device: nics[cluster.near_nic(device)].name for device in used}
+        return cls(tuple(nics.values()), near)
 
     @classmethod
     def from_json(cls, data: Any) -> Network:

@@ -71,9 +71,8 @@ class PoolProcess:
                 return None
             lines = self._reader.read()
             if lines is None:
-                tail = self.stderr().strip()
-                self.close()
-                raise ReshardError(f"the process of the pool ended unexpectedly\n{tail}".strip())
+                said = self.stderr().strip()
+                raise ReshardError(f"the process of the pool ended unexpectedly\n{said}".strip())
             self._events += lines
         return self._events.pop(0)
 
