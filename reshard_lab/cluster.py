@@ -20,6 +20,14 @@ _HERE = Path(__file__).resolve().parent
 _PRESETS = (_HERE / "_data" / "clusters", _HERE.parent / "data" / "clusters")
 
 
+def preset_data(name: str) -> dict[str, Any]:
+    """Everything that ``data/clusters/`` says of one machine, every number with its source."""
+    folder = next((f for f in _PRESETS if f.is_dir()), _PRESETS[0])
+    files = {f.stem: f for f in folder.glob("*.json")}
+    data = json.loads(files[choose("cluster preset", name, sorted(files))].read_text())
+    return dict(data)
+
+
 @dataclass(frozen=True, init=False, repr=False)
 class Cluster:
     """Hosts, each with devices on a fast link and NICs on a slow one.
@@ -90,10 +98,7 @@ class Cluster:
         >>> Cluster.preset("p3.8xlarge", hosts=4).devices_per_host
         4
         """
-        folder = next((f for f in _PRESETS if f.is_dir()), _PRESETS[0])
-        files = {f.stem: f for f in folder.glob("*.json")}
-        data = json.loads(files[choose("cluster preset", name, sorted(files))].read_text())
-        fields = {key: entry["value"] for key, entry in data["cluster"].items()}
+        fields = {key: entry["value"] for key, entry in preset_data(name)["cluster"].items()}
         if hosts is not None:
             fields["hosts"] = hosts
         return cls(**fields)
