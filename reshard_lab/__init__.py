@@ -9,12 +9,13 @@ from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask, UnitTask
-from reshard_lab.runtime import Measurement, execute, run
+from reshard_lab.runtime import EmulatedCluster, Measurement, execute, run
 from reshard_lab.simulation import Timeline, simulate
 from reshard_lab.spec import ShardingSpec
 
 __all__ = [
     "Cluster",
+    "EmulatedCluster",
     "Layout",
     "Measurement",
     "Mesh",

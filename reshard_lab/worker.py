@@ -29,7 +29,7 @@ from reshard_lab.runtime.board import Deadline, LateError, PeerError
 from reshard_lab.runtime.measure import cpu_ticks
 from reshard_lab.runtime.pieces import bytes_of
 from reshard_lab.runtime.protocol import LineReader, Progress, write_line
-from reshard_lab.runtime.rank import find_seat, join, run_rank
+from reshard_lab.runtime.rank import devices_of, find_seat, join, run_rank
 
 
 class WrongBytes(ReshardError):
@@ -208,7 +208,7 @@ class Worker:
                 self.report(event="repeat", seconds=seconds, cpu=cpu)
             self.report(event="done")
         except ReshardError as error:
-            kinds = {LateError: "late", PeerError: "peer"}
+            kinds: dict[type, str] = {LateError: "late", PeerError: "peer"}
             self.report(event="error", kind=kinds.get(type(error), "own"), text=str(error))
         except BaseException as error:
             traceback.print_exc()

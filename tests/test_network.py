@@ -117,8 +117,8 @@ def test_near_nics_are_those_of_the_cluster():
 
 
 def test_more_hosts_than_addresses_are_refused():
-    with pytest.raises(rl.ReshardError, match="at most 255 hosts of 254 NICs"):
-        network.Network.of(rl.Cluster(hosts=256, devices_per_host=1))
+    with pytest.raises(rl.ReshardError, match="at most 256 hosts of 254 NICs"):
+        network.Network.of(rl.Cluster(hosts=257, devices_per_host=1))
 
 
 def test_where_namespaces_are_not_allowed_the_error_names_the_way_out(monkeypatch):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from reshard_lab.runtime.launch import Pool, run
+from reshard_lab.runtime.emulated import EmulatedCluster
+from reshard_lab.runtime.launch import Pool
 from reshard_lab.runtime.measure import Measurement, to_frame
 from reshard_lab.runtime.memory import execute
+from reshard_lab.runtime.places import run
 from reshard_lab.runtime.rank import run_rank
 
-__all__ = ["Measurement", "Pool", "execute", "run", "run_rank", "to_frame"]
+__all__ = ["EmulatedCluster", "Measurement", "Pool", "execute", "run", "run_rank", "to_frame"]

@@ -6,11 +6,11 @@ import itertools
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from reshard_lab.errors import ReshardError, choose, whole
+from reshard_lab.errors import ReshardError, whole
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.board import Deadline
 from reshard_lab.runtime.failure import Evidence, explain_failure
@@ -121,8 +121,12 @@ class Pool:
                 raise
         timed = list(zip(*repeats_of.values(), strict=True))[warmup:]
         stamp = environment(self.site.where, "gloo", self.site.link, self._torch)
-        stamp |= dict(self.site.stamp) | {"cpu_share": cpu_share(e["cpu"] for r in timed for e in r)}
-        return measurement(plan, [max(e["seconds"] for e in r) for r in timed], plan.delivers, stamp)
+        stamp |= dict(self.site.stamp) | {
+            "cpu_share": cpu_share(e["cpu"] for r in timed for e in r)
+        }
+        return measurement(
+            plan, [max(e["seconds"] for e in r) for r in timed], plan.delivers, stamp
+        )
 
     def close(self) -> None:
         """End all processes and remove their folder."""
@@ -243,31 +247,3 @@ class Pool:
         except ReshardError:
             pass
         self.close()
-
-
-def run(
-    plan: Plan,
-    where: str = "local",
-    repeats: int = 10,
-    warmup: int = 3,
-    timeout_s: float = 60.0,
-    seed: int = 0,
-) -> Measurement:
-    """Carry ``plan`` out on processes started for it, and measure it (see ``Pool.run``).
-
-    where:
-        ``"local"``: one process a device on this machine, over loopback. A sweep of plans is
-        faster on one ``Pool``.
-    """
-    launcher = LAUNCHERS[choose("place to run (where)", where, LAUNCHERS)]
-    return launcher(plan, repeats, warmup, timeout_s, seed)
-
-
-def _run_local(plan: Plan, repeats: int, warmup: int, timeout_s: float, seed: int) -> Measurement:
-    if not isinstance(plan, Plan):
-        raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {plan!r}")
-    with Pool(devices_of(plan)) as pool:
-        return pool.run(plan, repeats, warmup, timeout_s, seed)
-
-
-LAUNCHERS: dict[str, Callable[[Plan, int, int, float, int], Measurement]] = {"local": _run_local}

@@ -84,15 +84,15 @@ class Network(NamedTuple):
         hosts = sorted({cluster.host_of(device) for device in used})
         if hosts[-1] > 255 or cluster.nics_per_host > 254:
             raise ReshardError(
-                f"{cluster!r} is too large to emulate: at most 255 hosts of 254 NICs have addresses"
+                f"{cluster!r} is too large to emulate: at most 256 hosts of 254 NICs have addresses"
             )
-        nics = {
-            (host, number): Nic(host, number, cluster.host_nic_Bps[host])
-            for host in hosts
+        every = [
+            Nic(host, number, cluster.host_nic_Bps[host])
+            for host in range(cluster.hosts)
             for number in range(cluster.host_nics[host])
-        }
-        near = {device: nics[cluster.near_nic(device)].name for device in used}
-        return cls(tuple(nics.values()), near)
+        ]
+        near = {device: every[cluster.nic_of(device)].name for device in used}
+        return cls(tuple(nic for nic in every if nic.host in hosts), near)
 
     @classmethod
     def from_json(cls, data: Any) -> Network:

@@ -1,0 +1,199 @@
+"""Clusters emulated on one Linux machine: real processes, real TCP, NICs of a chosen speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NamedTuple
+
+from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError
+from reshard_lab.layout import Layout
+from reshard_lab.mesh import Mesh
+from reshard_lab.planning import Plan, plan
+from reshard_lab.resharding import ReshardingTask
+from reshard_lab.runtime.launch import Pool, Site
+from reshard_lab.runtime.measure import Measurement, available_cores
+from reshard_lab.runtime.network import BUCKET, INTERFACE, RECIPE, Network, need_namespaces
+from reshard_lab.runtime.rank import devices_of
+from reshard_lab.units import format_rate
+
+DEFAULT_NIC = "400Mbit"
+LADDER = ("1Gbps", "400Mbit", "200Mbit")
+"""Speeds to try from the top, where one is looked for that the machine carries."""
+CORE_Bps = 62.5e6
+"""Fastest NIC for each core: above, the processor makes the time, not the NIC."""
+LEAST_SHARE = 0.9
+"""Of the asked speed, that all NICs must reach together."""
+_PROBE_S = 0.15  # long against the start of a run, short against everything else
+# What messages between processes on one machine take on top of, or instead of, a NIC.
+_NIC_LATENCY, _INTRA, _INTRA_LATENCY = "200us", "1GB/s", "100us"
+
+
+class Probe(NamedTuple):
+    """What the NICs carry when all of them send and receive at once."""
+
+    share: float
+    """Of the asked speed, in payload."""
+    cpu_share: float | None
+    """How busy the cores were meanwhile."""
+
+
+class EmulatedCluster:
+    """Hosts as network namespaces, NICs as rate-limited cables, devices as processes.
+
+    hosts, devices_per_host, nic, nics_per_host:
+        as in ``Cluster``; ``nic`` is the rate of payload each way. Inside a host nothing is
+        limited.
+    devices:
+        those that get a process; default: all.
+
+    Use it in a ``with`` statement: it starts the processes, and measures whether the machine
+    carries the speed. Plans are made for ``.cluster``, and ``.run`` carries them out. Nothing is
+    left behind, also when this process is killed. Raises ReshardError where namespaces are not
+    allowed and where the machine does not carry the speed: a time that the processor made is not
+    reported as the network's.
+    """
+
+    def __init__(
+        self,
+        hosts: int,
+        devices_per_host: int,
+        nic: str | float | Sequence[str | float] = DEFAULT_NIC,
+        nics_per_host: int | Sequence[int] = 1,
+        *,
+        devices: Sequence[int] | None = None,
+        start_timeout_s: float = 60.0,
+    ) -> None:
+        self.cluster = Cluster(
+            hosts, devices_per_host, nic, nics_per_host, _NIC_LATENCY, _INTRA, _INTRA_LATENCY
+        )
+        limit = fastest_nic_Bps()
+        if self.cluster.nic_Bps > limit:
+            raise ReshardError(
+                f"nic {format_rate(self.cluster.nic_Bps)} is more than {available_cores()} cores "
+                f"can emulate: at most {format_rate(limit)}; a faster one would show the speed of "
+                f"the processor. Use nic={DEFAULT_NIC!r}"
+            )
+        used = tuple(range(self.cluster.size)) if devices is None else tuple(devices)
+        network = Network.of(self.cluster, used)
+        self.pool = Pool(used, start_timeout_s=start_timeout_s, site=_site(self.cluster, network))
+        self.probe: Probe | None = None
+        """Measured on entry; None before, and for a cluster of one host."""
+
+    def __enter__(self) -> EmulatedCluster:
+        need_namespaces()
+        try:
+            self.probe = self._probe()
+        except BaseException:
+            self.pool.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.pool.close()
+
+    def run(
+        self,
+        plan: Plan,
+        repeats: int = 10,
+        warmup: int = 3,
+        timeout_s: float = 60.0,
+        seed: int = 0,
+    ) -> Measurement:
+        """Carry ``plan`` out and measure it (see ``Pool.run``).
+
+        Its devices must be on the same hosts, with as many NICs, as those of ``.cluster``. The
+        environment of the measurement says what the NICs reached on entry, and how busy the cores
+        were during the timed repeats.
+        """
+        if isinstance(plan, Plan):
+            self._check(plan)
+        measured = self.pool.run(plan, repeats, warmup, timeout_s, seed)
+        if self.probe is not None:
+            measured.environment["nic_share"] = self.probe.share
+        return measured
+
+    def _check(self, plan: Plan) -> None:
+        theirs, ours = plan.cluster, self.cluster
+        for device in devices_of(plan):
+            host = theirs.host_of(device)
+            same = device < ours.size and host == ours.host_of(device)
+            if not same or theirs.host_nics[host] != ours.host_nics[host]:
+                raise ReshardError(
+                    f"the plan puts device {device} on host {host} of {theirs!r}, which is not "
+                    f"how {ours!r} has it; plan for the cluster of the EmulatedCluster"
+                )
+
+    def _probe(self) -> Probe | None:
+        """Send from every NIC to the next one, all at once, for some tenths of a second."""
+        ring = _ring(self.cluster, self.pool.devices)
+        if ring is None:
+            return None
+        measured = self.pool.run(ring, repeats=5, warmup=2)
+        rate = min(self.cluster.host_nic_Bps[self.cluster.host_of(d)] for d in devices_of(ring))
+        piece = ring.nbytes // len(devices_of(ring))
+        share = (piece - BUCKET) / measured.min_s / rate
+        probe = Probe(share, measured.environment["cpu_share"])
+        if share < LEAST_SHARE:
+            busy = "" if probe.cpu_share is None else f", the cores {probe.cpu_share:.0%} busy"
+            raise ReshardError(
+                f"the NICs were to carry {format_rate(rate)} each, and carry "
+                f"{format_rate(share * rate)} when all are at work{busy}; use a slower nic (of "
+                f"{', '.join(LADDER)}), fewer hosts, or a machine that does nothing else"
+            )
+        return probe
+
+
+def fastest_nic_Bps() -> float:
+    """Fastest NIC that this machine is allowed to emulate, in bytes a second."""
+    return CORE_Bps * available_cores()
+
+
+def emulation_of(made: Plan) -> EmulatedCluster:
+    """A cluster for one plan: its hosts, and its NICs if they are not too fast.
+
+    Where one is, all are slowed down alike, so that the fastest has the default speed.
+    """
+    cluster = made.cluster
+    slow = Cluster(1, 1, DEFAULT_NIC).nic_Bps / cluster.nic_Bps
+    factor = 1.0 if cluster.nic_Bps <= fastest_nic_Bps() else slow
+    return EmulatedCluster(
+        cluster.hosts,
+        cluster.devices_per_host,
+        [rate * factor for rate in cluster.host_nic_Bps],
+        cluster.host_nics,
+        devices=devices_of(made),
+    )
+
+
+def _site(cluster: Cluster, network: Network) -> Site:
+    rates = dict.fromkeys(nic.rate_Bps for nic in network.nics)
+    return Site(
+        where="emulated",
+        link=f"emulated {' and '.join(map(format_rate, rates))} NICs",
+        interface=INTERFACE,
+        prefix=RECIPE,
+        network=network,
+        stamp=(("nic_Bps", max(rates)),),
+    )
+
+
+def _ring(cluster: Cluster, devices: Sequence[int]) -> Plan | None:
+    """From one device at every NIC to such a device on the next host; None for a single host."""
+    first: dict[int, int] = {}
+    for device in devices:
+        first.setdefault(cluster.nic_of(device), device)
+    ends = list(first.values())
+    if len({cluster.host_of(device) for device in ends}) < 2:
+        return None
+    turn = max(cluster.host_nics)
+    piece = int(_PROBE_S * min(cluster.host_nic_Bps[cluster.host_of(d)] for d in ends))
+    src, dst = (Layout(Mesh(ids), "S0") for ids in (ends, ends[turn:] + ends[:turn]))
+    task = ReshardingTask((piece * len(ends),), "uint8", src, dst, cluster)
+    return plan(task, "send_recv", scheduler="naive")
