@@ -31,14 +31,14 @@ def test_small_orders_by_hand():
         ["F0", "B0", "F1", "B1", "F2", "B2", "F3", "B3"],
     ]
     assert pipeline.schedule("interleaved_1f1b", 2, 2)[0] == (
-        "F0.0 F1.0 F0.1 F1.1 B0.1 B1.1 B0.0 B1.0".split()
+        ["F0.0", "F1.0", "F0.1", "F1.1", "B0.1", "B1.1", "B0.0", "B1.0"]
     )
     assert pipeline.schedule("interleaved_1f1b", 2, 2)[1] == (
-        "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 B0.0 B1.0".split()
+        ["F0.0", "F1.0", "F0.1", "B0.1", "F1.1", "B1.1", "B0.0", "B1.0"]
     )
     assert pipeline.schedule("zero_bubble", 2, 3) == [
-        "F0 F1 I0 W0 F2 I1 W1 I2 W2".split(),
-        "F0 I0 F1 I1 W0 F2 I2 W1 W2".split(),
+        ["F0", "F1", "I0", "W0", "F2", "I1", "W1", "I2", "W2"],
+        ["F0", "I0", "F1", "I1", "W0", "F2", "I2", "W1", "W2"],
     ]
     assert pipeline.schedule("inference", 3, 2) == [["F0", "F1"]] * 3
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pipeline_slow as slow
@@ -127,10 +128,10 @@ def test_what_a_timeline_says_of_itself(made, overlap):
     path = timeline.critical_path
     assert path[0].start_s == 0
     assert path[-1].end_s == timeline.makespan_s
-    assert all(a.end_s == b.start_s for a, b in zip(path, path[1:], strict=False))
+    assert all(a.end_s == b.start_s for a, b in itertools.pairwise(path))
     for row in timeline.rows:
         bars = [e for e in timeline.events if e.row == row]
-        assert all(a.end_s <= b.start_s for a, b in zip(bars, bars[1:], strict=False))
+        assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(bars))
 
 
 @pytest.mark.parametrize("transfer_s", [0, 0.25, 0.75, 1, 1.5])

@@ -49,7 +49,7 @@ def check(schedule: Sequence[Sequence[str]]) -> Checked:
     >>> check([["F0", "B0", "F1", "B1"], ["F0", "F1", "B0", "B1"]])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     reshard_lab.errors.ReshardError: the schedule deadlocks: stage 0 is at B0, which waits for B0 \
-of stage 1; ...
+of stage 1, ...
     """
     lists = read(schedule)
     if not _complete(lists):

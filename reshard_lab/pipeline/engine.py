@@ -6,8 +6,11 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from reshard_lab.pipeline.graph import Graph
 from reshard_lab.pipeline.loads import Load, Port
+from reshard_lab.simulation import max_min
 
 _FIXED = -1  # version of the one event of an item that shares nothing
 _FULL = 1 + 1e-9  # shares of a port that sum to this much fit side by side
@@ -147,31 +150,21 @@ def fair_speeds(loads: Sequence[Load], ports: frozenset[Port]) -> tuple[float, .
     """Max-min fair speeds of transfers side by side, each as a fraction of its speed alone.
 
     All grow together until a port is full; those that use it stop there, the others go on, to
-    full speed at most.
+    full speed at most. (The shares of a transfer are means over its duration: that it may load
+    a port unevenly is left out.)
 
     >>> tx, rx = ("tx", 0), ("rx", 1)
     >>> both = Load(1.0, ((tx, 1.0), (rx, 1.0)))
     >>> fair_speeds([Load(1.0, ((tx, 1.0),)), both, Load(1.0, ((rx, 0.4),))], frozenset({tx, rx}))
     (0.5, 0.5, 1.0)
     """
-    speeds = [1.0] * len(loads)
     used = [[(port, share) for port, share in load.ports if port in ports] for load in loads]
-    free = dict.fromkeys(ports, 1.0)
-    growing = set(range(len(loads)))
-    while growing:
-        demand: dict[Port, float] = {}
-        for i in sorted(growing):
-            for port, share in used[i]:
-                demand[port] = demand.get(port, 0.0) + share
-        levels = {port: free[port] / share for port, share in demand.items()}
-        level = min(levels.values(), default=1.0)
-        if level >= 1:
-            break
-        full = {port for port, at in levels.items() if at <= level}
-        for i in sorted(growing):
-            if any(port in full for port, _ in used[i]):
-                speeds[i] = level
-                growing.discard(i)
-                for port, share in used[i]:
-                    free[port] = max(0.0, free[port] - level * share)
-    return tuple(speeds)
+    number = {port: i for i, port in enumerate(sorted(ports))}
+    width = max([1, *map(len, used)])
+    at = np.full((len(loads), width), len(number))  # the last port is one that nobody can fill
+    weight = np.zeros((len(loads), width))
+    for row, pairs in enumerate(used):
+        for column, (port, share) in enumerate(pairs):
+            at[row, column], weight[row, column] = number[port], share
+    capacity = np.append(np.ones(len(number)), np.inf)
+    return tuple(max_min(at, capacity, np.ones(len(loads)), weight=weight).tolist())

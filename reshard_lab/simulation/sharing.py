@@ -16,6 +16,7 @@ def max_min(
     cap: np.ndarray,
     leader: np.ndarray | None = None,
     gain: np.ndarray | None = None,
+    weight: np.ndarray | None = None,
 ) -> np.ndarray:
     """The rate of every flow: none can have more unless a flow that has no more gets less.
 
@@ -30,11 +31,13 @@ def max_min(
         (flows,) flow f gets at most ``gain[f]`` times the rate of flow ``leader[f]``, which comes
         before it; -1 = no leader. While its leader's rate is open, a flow is filled at
         ``min(1, gain)`` times its leader's pace.
+    weight:
+        (flows, p) what a flow takes of each of its ports at rate 1; 1 unless given.
 
     >>> max_min(np.array([[0, 2], [0, 1], [1, 2]]), np.array([1.0, 1.25, np.inf]), np.full(3, 9.0))
     array([0.5 , 0.5 , 0.75])
     """
-    fill = _Filling(ports, capacity, cap, leader, gain)
+    fill = _Filling(ports, capacity, cap, leader, gain, weight)
     flows = np.arange(len(cap))
     while len(flows):
         closed = fill.round(flows)
@@ -68,8 +71,10 @@ class _Filling:
         cap: np.ndarray,
         leader: np.ndarray | None,
         gain: np.ndarray | None,
+        weight: np.ndarray | None,
     ) -> None:
         self.ports = ports
+        self.weight = weight
         self.left = capacity.astype(float)
         self.cap = cap.astype(float)
         self.rate = np.zeros(len(cap))
@@ -87,7 +92,7 @@ class _Filling:
         Returns which of the open ``flows`` got their rate.
         """
         at, pace = self.ports[flows], self.pace[flows]
-        load = self._totals(at, pace)
+        load = self._totals(at, self._taken(flows, pace))
         level = np.full(len(self.left), np.inf)
         np.divide(self.left, load, out=level, where=load > 0)
         own, limit = level[at], self.cap[flows] / pace
@@ -103,7 +108,7 @@ class _Filling:
         if not closing.any():  # only by rounding: the lowest level is always due
             closing = reach <= reach.min() * (1 + 1e-9)
         closed, rate = flows[closing], (reach * pace)[closing]
-        self._close(closed, rate, self._totals(at[closing], rate))
+        self._close(closed, rate, self._totals(at[closing], self._taken(closed, rate)))
         return closing
 
     def port_by_port(self, flows: np.ndarray) -> None:
@@ -112,7 +117,7 @@ class _Filling:
         order = np.argsort(at, axis=None, kind="stable")
         member = flows[order // at.shape[1]]
         first = np.searchsorted(at.ravel()[order], np.arange(len(self.left) + 1))
-        load = self._totals(at, self.pace[flows])
+        load = self._totals(at, self._taken(flows, self.pace[flows]))
         count = np.bincount(at.ravel(), minlength=len(self.left))
         level = np.full(len(self.left), np.inf)
         limit = np.full(len(self.cap), np.inf)
@@ -130,7 +135,7 @@ class _Filling:
             else:
                 group = np.flatnonzero(limit <= height * _SAME)
             at, pace = self.ports[group], self.pace[group]
-            taken = self._totals(at, pace)
+            taken = self._totals(at, self._taken(group, pace))
             followers = self._close(group, height * pace, height * taken)
             load -= taken
             count -= np.bincount(at.ravel(), minlength=len(count))
@@ -162,6 +167,10 @@ class _Filling:
             if np.array_equal(new, values[led]):
                 return
             values[led] = new
+
+    def _taken(self, flows: np.ndarray, rate: np.ndarray) -> np.ndarray:
+        """What ``flows`` take of their ports at ``rate``."""
+        return rate if self.weight is None else rate[:, None] * self.weight[flows]
 
     def _totals(self, ports: np.ndarray, amount: np.ndarray) -> np.ndarray:
         """Sum of ``amount`` (a flow's, or one for each of its ports) by port."""
