@@ -12,16 +12,21 @@ from reshard_lab.pipeline.schedules import SCHEDULES, schedule
 from reshard_lab.pipeline.simulation import Skip, simulate
 from reshard_lab.pipeline.timeline import PipelineTimeline
 from reshard_lab.pipeline.torch_csv import from_torch_csv, to_torch_csv, torch_runtime
+from reshard_lab.pipeline.workloads import Workload, device_speed, gpt, u_transformer
 
 __all__ = [
     "SCHEDULES",
     "Checked",
     "PipelineTimeline",
     "Skip",
+    "Workload",
     "check",
+    "device_speed",
     "from_torch_csv",
+    "gpt",
     "schedule",
     "simulate",
     "to_torch_csv",
     "torch_runtime",
+    "u_transformer",
 ]

@@ -138,9 +138,9 @@ class _Builder:
         cuts: dict[object, list[Box]],
     ) -> PlannedUnit:
         """Lower one unit task, sent through NIC ``nic``."""
-        key = (unit.senders, unit.receivers, nic)
+        key = (unit.senders, unit.receivers, nic, task if self.strategy == "alpa" else 0)
         if key not in self.ways:
-            self.ways[key] = self._ways(unit, nic)
+            self.ways[key] = self._ways(unit, nic, cuts)
         sender, copies, jobs = self.ways[key]
         whole_box = Payload(unit.box, None, unit.nbytes)
         for device in copies:
@@ -161,7 +161,9 @@ class _Builder:
         start = min(starts, default=0.0)
         return PlannedUnit(task, number, sender, start, max(ends, default=start) - start)
 
-    def _ways(self, unit: UnitTask, nic: int) -> tuple[int, tuple[int, ...], list[_Job]]:
+    def _ways(
+        self, unit: UnitTask, nic: int, cuts: dict[object, list[Box]]
+    ) -> tuple[int, tuple[int, ...], list[_Job]]:
         """The sender, the devices that copy locally, and the deliveries of the others.
 
         Receivers on a host that holds the box are served inside it; all others by the sender.
@@ -169,7 +171,7 @@ class _Builder:
         host_of = self.cluster.host_of
         sender = next((d for d in unit.senders if self.cluster.nic_of(d) == nic), unit.senders[0])
         if not self.overlap:
-            return sender, (), [self._job(sender, unit.receivers)]
+            return sender, (), [self._job(sender, unit.receivers, cuts)]
         holding: dict[int, int] = {}
         for d in unit.senders:
             holding.setdefault(host_of(d), d)
@@ -178,15 +180,17 @@ class _Builder:
         for d in unit.receivers:
             if d not in held:
                 served.setdefault(holding.get(host_of(d), sender), []).append(d)
-        jobs = [self._job(source, tuple(devices)) for source, devices in sorted(served.items())]
+        jobs = [
+            self._job(source, tuple(devices), cuts) for source, devices in sorted(served.items())
+        ]
         return sender, tuple(d for d in unit.receivers if d in held), jobs
 
-    def _job(self, sender: int, devices: tuple[int, ...]) -> _Job:
+    def _job(self, sender: int, devices: tuple[int, ...], cuts: dict[object, list[Box]]) -> _Job:
         """The delivery, and the NICs (where meshes share hosts also the devices) it keeps busy."""
         if self.overlap:
             to = receivers_of(devices, self.cluster, self.cluster.host_of(sender))
             way = Delivery(sender, to)
-            return _Job(way, self._ports(way))
+            return _Job(way, self._ports(way, bool(cuts.get(to.devices))))
         if devices not in self.receivers:
             to = receivers_of(devices, self.cluster)
             self.receivers[devices] = to, self._ports(Delivery(sender, to))
@@ -194,9 +198,10 @@ class _Builder:
         # From another sender the ports differ in the sender's own NIC only, the last one.
         return _Job(Delivery(sender, to), (*ports[:-1], ("tx", self.cluster.nic_of(sender))))
 
-    def _ports(self, way: Delivery) -> tuple[tuple[str, int], ...]:
+    def _ports(self, way: Delivery, gathers: bool = False) -> tuple[tuple[str, int], ...]:
         sizing = Payload(((0, 2**30),), None, 2**30)  # long enough that no part is empty
-        phases = make_phases("send_recv" if self.strategy == "alpa" else self.strategy, way, sizing)
+        alpa = "local_allgather" if gathers else "send_recv"
+        phases = make_phases(alpa if self.strategy == "alpa" else self.strategy, way, sizing)
         ports: set[tuple[str, int]] = set()
         for a, b in _hops(way.sender, phases):
             if self.cluster.host_of(a) != self.cluster.host_of(b):

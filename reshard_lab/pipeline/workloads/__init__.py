@@ -1,0 +1,25 @@
+"""Models to cut into stages: what they compute, keep and send (section 5.2)."""
+
+from __future__ import annotations
+
+from reshard_lab.pipeline.workloads.gpt import GPT_SIZES, gpt
+from reshard_lab.pipeline.workloads.record import (
+    Boundary,
+    Speed,
+    StageWork,
+    Workload,
+    device_speed,
+)
+from reshard_lab.pipeline.workloads.u_transformer import U_TRANSFORMER_SIZES, u_transformer
+
+__all__ = [
+    "GPT_SIZES",
+    "U_TRANSFORMER_SIZES",
+    "Boundary",
+    "Speed",
+    "StageWork",
+    "Workload",
+    "device_speed",
+    "gpt",
+    "u_transformer",
+]
