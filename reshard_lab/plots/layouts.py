@@ -208,13 +208,18 @@ def _card(
     for words in lines:
         at += 14
         parts.append(svg.label(middle, at, words, 10.5, "middle"))
-    if index is None:
-        note = "empty"
-    elif first:
-        note = f"also on {device_list(same[1:])}" if len(same) > 1 else ""
-    else:
-        note = f"same as {same[0]}"
+    note = _replicas(device, same, wide) if index is not None else "empty"
     return [*parts, svg.label(middle, at + 14, note, 10.5, "middle", font_style="italic")]
+
+
+def _replicas(device: int, same: Sequence[int], room: float) -> str:
+    """What a card says of the other devices that hold its slice, in ``room`` pixels."""
+    if same[0] != device:
+        return f"same as {same[0]}"
+    if len(same) == 1:
+        return ""
+    words = f"also on {device_list(same[1:])}"
+    return words if svg.text_width(words, 10.5) <= room - 4 else f"and {len(same) - 1} others"
 
 
 def _chip(x: float, y: float, device: int, index: int | None) -> list[str]:

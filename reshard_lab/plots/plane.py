@@ -128,7 +128,8 @@ def piece(frame: Plane, x: float, y: float, box: Box, index: int, elements: bool
         parts.append(svg.line(x + i * across, y, x + i * across, y + frame.height, **faint))
     for i in range(1, frame.rows):
         parts.append(svg.line(x, y + i * down, x + frame.width, y + i * down, **faint))
-    if len(frame.shape) <= 2 and frame.rows * frame.columns <= _NUMBERED and across >= 13:
+    few = frame.rows * frame.columns <= _NUMBERED
+    if len(frame.shape) <= 2 and few and across >= 13 and down >= 11:
         parts += _numbers(frame, x, y, box, index, across, down)
     return parts
 

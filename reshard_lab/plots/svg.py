@@ -132,7 +132,9 @@ def arrow(x: float, y: float, length: float) -> str:
 def label(
     x: float, y: float, words: str, size: float = 12, anchor: str = "start", **style: object
 ) -> str:
-    """A line of text with its baseline at ``y``."""
+    """A line of text with its baseline at ``y`` (nothing for no words)."""
+    if not words:
+        return ""
     own = attributes(x=x, y=y, font_size=size, text_anchor=anchor, **style)
     return f"<text{own}>{escape(words, quote=False)}</text>"
 
