@@ -43,6 +43,7 @@ class PoolProcess:
                 stderr=errors,
                 env=os.environ | threads | {"PYTHONPATH": path},
                 bufsize=0,
+                start_new_session=True,  # what ends all of our group would leave the folder
             )
         self._finalizer = weakref.finalize(self, _end, self._process, self.folder, os.getpid())
         assert self._process.stdin is not None and self._process.stdout is not None
