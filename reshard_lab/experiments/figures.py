@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     """``make(hosts, devices_per_host)``: the cluster to plan for."""
 
 FIGURE5_STRATEGIES = ("send_recv", "local_allgather", "global_allgather", "broadcast", "alpa")
-FIGURE6_STRATEGIES = ("send_recv", "alpa", "broadcast")
+FIGURE6_METHODS = (("send_recv", "load_balance"), ("alpa", "load_balance"), ("broadcast", "auto"))
+"""Strategy and scheduler: the paper's two baselines, and its own method."""
 ONE_HOST, TWO_DEVICES = "1 host × 1–4 devices", "1–4 hosts × 2 devices"
 FIGURE5_POINTS = (
     *((ONE_HOST, 1, devices) for devices in (1, 2, 3, 4)),
@@ -63,7 +64,7 @@ def figure5_cases(
 def figure6_cases(
     make: Make = p3,
     scale: Scale = FULL,
-    strategies: Sequence[str] = FIGURE6_STRATEGIES,
+    methods: Sequence[tuple[str, str]] = FIGURE6_METHODS,
     chunks: int = 100,
 ) -> list[Case]:
     """Figure 6 (section 5.1.2): the nine cases of table 2."""
@@ -78,7 +79,10 @@ def figure6_cases(
             "destination": f"({case.dst_hosts},{per}) {case.dst_spec}",
             "shape": "×".join(map(str, task.shape)),
         }
-        cases += [Case(labels, plan(task, strategy=s, chunks=chunks)) for s in strategies]
+        cases += [
+            Case(labels, plan(task, strategy=strategy, scheduler=scheduler, chunks=chunks))
+            for strategy, scheduler in methods
+        ]
     return cases
 
 
@@ -95,8 +99,8 @@ def figure5(
 def figure6(
     make: Make = p3,
     scale: Scale = FULL,
-    strategies: Sequence[str] = FIGURE6_STRATEGIES,
+    methods: Sequence[tuple[str, str]] = FIGURE6_METHODS,
     measure: Measure | None = None,
 ) -> pd.DataFrame:
     """Figure 6 as rows (see ``compare``): the nine cases of table 2."""
-    return compare(figure6_cases(make, scale, strategies), measure)
+    return compare(figure6_cases(make, scale, methods), measure)
