@@ -87,8 +87,15 @@ def keep(elements: int, split: bool = False) -> Cost:
     return Cost(kept=0 if split else elements, kept_split=elements if split else 0)
 
 
-def attention(sequences: int, queries: int, keys: int, width: int, heads: int) -> Cost:
-    """Softmax attention over all keys, no mask: scores and mix; keeps q, k, v and the softmax."""
+def attention(
+    sequences: int, queries: int, keys: int, width: int, heads: int, given_keys: bool = False
+) -> Cost:
+    """Softmax attention over all keys, no mask: scores and mix; keeps q, k, v and the softmax.
+
+    given_keys: keys and values come from an input that needs no gradient; theirs, half of the
+    backward, are for the weights that make them.
+    """
     flops = 2 * 2 * sequences * queries * keys * width
     kept = sequences * (queries * width + 2 * keys * width + heads * queries * keys)
-    return Cost(0, flops, 2 * flops, 0, 0, kept)
+    for_weights = flops if given_keys else 0
+    return Cost(0, flops, 2 * flops - for_weights, for_weights, 0, kept)

@@ -65,9 +65,10 @@ devices, 64 MiB cross a microbatch)
     for s in range(stages):
         count = layers // stages + (s < layers % stages)
         done = sum(len(part) for part in cut)
-        cut.append([Layer(f"block {done + i}", block, tokens * hidden) for i in range(count)])
-    embedding = Layer("embedding", Cost((vocab + sequence) * hidden), 0)
-    head = Layer("output", _output(tokens, hidden, vocab), tokens * hidden)
+        names = [f"block {done + i}" for i in range(count)]
+        cut.append([Layer(name, block, {f"into {name}": tokens * hidden}) for name in names])
+    embedding = Layer("embedding", Cost((vocab + sequence) * hidden), {})
+    head = Layer("output", _output(tokens, hidden, vocab), {"into output": tokens * hidden})
     parameters = embedding.cost.parameters + layers * block.parameters + head.cost.parameters
     cut[0].insert(0, embedding)
     cut[-1].append(head)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,8 +23,8 @@ class Layer(NamedTuple):
     name: str
     cost: Cost
     """For one microbatch, all samples."""
-    inputs: int
-    """Elements of the activations that come in: what is kept of a layer that is recomputed."""
+    inputs: Mapping[str, int]
+    """Elements of the activations that come in, by name: what a recomputed layer keeps."""
 
 
 class StageWork(NamedTuple):
@@ -108,7 +108,7 @@ class Workload:
 
     @property
     def flops(self) -> int:
-        """Forward and backward of the whole batch, all devices together."""
+        """Of the whole batch, forward and backward (recomputed forwards too), all devices together."""
         once = sum(s.forward_flops + s.backward_flops for s in self.stages)
         return once * self.microbatches
 
@@ -201,7 +201,8 @@ def stage_work(
     kept = cost.kept + math.ceil(cost.kept_split / sizes["operator"])
     again = 0
     if recompute:
-        kept, again = sum(layer.inputs for layer in layers), cost.forward_flops
+        inputs = {name: n for layer in layers for name, n in layer.inputs.items()}
+        kept, again = sum(inputs.values()), cost.forward_flops
     return StageWork(
         tuple(layer.name for layer in layers),
         cost.parameters + shared,

@@ -1,4 +1,4 @@
-"""U-Transformer, as the paper trains it: a conditional U-Net with transformer blocks (section 5.2)."""
+"""U-Transformer, as the paper trains it: a U-Net with transformer blocks (section 5.2)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ def u_transformer(size: str = "1B", recompute: bool = False, **changes: Any) -> 
     sizes = sizes_of(name, base | changes)
     cuts = _cuts(name, sizes["cuts"])
     if sizes["image"] % 8:
-        raise ReshardError(f"{name}: image={sizes['image']} is halved three times; use multiples of 8")
+        raise ReshardError(
+            f"{name}: image={sizes['image']} is halved three times; use multiples of 8"
+        )
     if sizes["channels"] % sizes["heads"]:
         raise ReshardError(
             f"{name}: channels={sizes['channels']} does not divide into {sizes['heads']} heads"
@@ -117,8 +119,8 @@ def u_transformer(size: str = "1B", recompute: bool = False, **changes: Any) -> 
     )
 
 
-def _cuts(name: str, given: Sequence[int]) -> tuple[int, ...]:
-    cuts = tuple(given)
+def _cuts(name: str, given: Any) -> tuple[int, ...]:
+    cuts = tuple(given) if isinstance(given, (list, tuple)) else (0,)
     if list(cuts) != sorted(set(cuts)) or not all(0 < cut < LAYERS for cut in cuts):
         raise ReshardError(
             f"{name}: cuts={given!r} must be ascending numbers of layers from 1 to {LAYERS - 1}"
@@ -128,9 +130,7 @@ def _cuts(name: str, given: Sequence[int]) -> tuple[int, ...]:
 
 def _tensors(net: _Net, samples: int, cuts: Sequence[int], stage_of: list[int]) -> list[Boundary]:
     """What crosses: the map between neighbours, the time embedding to every later stage, skips."""
-    found = [
-        Boundary("time embedding", 0, s, (samples, net.time)) for s in range(1, len(cuts) + 1)
-    ]
+    found = [Boundary("time embedding", 0, s, (samples, net.time)) for s in range(1, len(cuts) + 1)]
     for s, cut in enumerate(cuts):
         channels, side = net.outputs[cut - 1]
         found.append(Boundary("hidden", s, s + 1, (samples, channels, side, side)))
@@ -177,7 +177,7 @@ class _Net:
                 costs.append(self._conv(self.at, half))
                 self.at = half
                 made.append((level, self.at, True))
-            self._add(f"down {level}", costs, self._elements(into))
+            self._add(f"down {level}", costs, into)
         # Taken on the way up in reverse, one a layer, from the layer behind the middle on
         self.skips = [
             _Skip(layer, LAYERS - 1 - i, made_map, output)
@@ -186,15 +186,15 @@ class _Net:
 
     def _middle(self) -> None:
         width = self.at.channels
-        inputs = self._elements(self.at)
+        into = self.at
         costs = [self._residual(width, width), self._transformer(), self._residual(width, width)]
-        self._add("middle", costs, inputs)
+        self._add("middle", costs, into)
 
     def _up(self, base: int) -> None:
         for level in reversed(range(len(_WIDTHS))):
             for i in range(_UP):
                 skip = next(s for s in self.skips if s.used == len(self.layers))
-                inputs = self._elements(self.at) + self._elements(skip.map)
+                into = self.at
                 costs = [
                     self._residual(self.at.channels + skip.map.channels, _WIDTHS[level] * base)
                 ]
@@ -205,9 +205,16 @@ class _Net:
                     self.at = double
                 elif i == _UP - 1:
                     costs += self._prediction()
-                self._add(f"up {level}.{i}", costs, inputs)
+                self._add(f"up {level}.{i}", costs, into, skip)
 
-    def _add(self, name: str, costs: list[Cost], inputs: int) -> None:
+    def _add(self, name: str, costs: list[Cost], into: _Map, skip: _Skip | None = None) -> None:
+        number = len(self.layers)
+        inputs = {f"into {number}": self._elements(into)}
+        time = "time embedding" if number else "sinusoids"
+        inputs[time] = self.samples * (self.time if number else self.time // 4)
+        if skip is not None:
+            tensor = f"into {skip.made + 1}" if skip.output else f"skip into {number}"
+            inputs[tensor] = self._elements(skip.map)
         self.layers.append(Layer(name, total(costs), inputs))
         self.outputs.append(self.at)
 
@@ -263,7 +270,7 @@ class _Net:
                 norm(rows * width, width),
                 linear(rows, width, width, bias=False),
                 to_context,
-                attention(self.samples, tokens, given, width, self.heads),
+                attention(self.samples, tokens, given, width, self.heads, given_keys=True),
                 out,
                 norm(rows * width, width),
                 linear(rows, width, 8 * width),
