@@ -10,10 +10,11 @@ from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask, UnitTask
 from reshard_lab.runtime import EmulatedCluster, Measurement, execute, run
-from reshard_lab.simulation import Timeline, simulate
+from reshard_lab.simulation import Calibration, Timeline, calibrate, simulate
 from reshard_lab.spec import ShardingSpec
 
 __all__ = [
+    "Calibration",
     "Cluster",
     "EmulatedCluster",
     "Layout",
@@ -25,6 +26,7 @@ __all__ = [
     "ShardingSpec",
     "Timeline",
     "UnitTask",
+    "calibrate",
     "execute",
     "pipeline",
     "plan",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reshard_lab.simulation.calibration import Calibration, Compared, Fitted, calibrate
 from reshard_lab.simulation.path import PathStep
 from reshard_lab.simulation.sharing import max_min
 from reshard_lab.simulation.simulator import RESOLUTIONS, simulate
@@ -10,11 +11,15 @@ from reshard_lab.simulation.timeline import NicUse, Timeline, Transmission
 
 __all__ = [
     "RESOLUTIONS",
+    "Calibration",
+    "Compared",
+    "Fitted",
     "NicUse",
     "PathStep",
     "Staging",
     "Timeline",
     "Transmission",
+    "calibrate",
     "max_min",
     "simulate",
 ]
