@@ -1,10 +1,18 @@
-"""The fluid lower bound of a set of unit tasks, on plain numbers."""
+"""Lower bounds of a set of unit tasks, on plain numbers.
+
+Two bounds are kept apart everywhere. The *fluid* bound holds for any schedule, tasks cut and
+shared out at will; the *unsplit* bound holds for schedules of whole tasks only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
+
+_FINEST = 1e-6
+"""Smallest common unit that counts as one, as part of the longest duration."""
 
 
 def fluid_bound(
@@ -30,6 +38,50 @@ def fluid_bound(
     return max(max(incoming.values(), default=0.0), fractional_sender_load(loads))
 
 
+def unsplit_bound(durations: Iterable[float], fluid: float) -> float:
+    """What whole tasks add to the ``fluid`` bound, ``durations`` being those of moving tasks.
+
+    No schedule is shorter than its longest task. And where all durations are multiples of one
+    unit, so is every start in a schedule that leaves no needless gap, and so is the makespan.
+    """
+    lasts = set(durations)
+    bound = max(fluid, max(lasts, default=0.0))
+    return round_up(bound, common_unit(lasts))
+
+
+def common_unit(values: Iterable[float]) -> float | None:
+    """The largest number all ``values`` (above 0) are multiples of, None where they share none.
+
+    Euclid's algorithm on floats; a unit below a millionth of the largest value does not count.
+
+    >>> common_unit([6.0, 4.5]), common_unit([1.0, 2**0.5])
+    (1.5, None)
+    """
+    distinct = sorted(set(values))
+    if not distinct:
+        return None
+    largest = distinct[-1]
+    unit = distinct[0]
+    for value in distinct:
+        a, b = value, unit
+        while b > largest * _FINEST * 1e-3:
+            a, b = b, abs(a - b * round(a / b))
+        unit = a
+        if unit < largest * _FINEST:
+            return None
+    unit = largest / round(largest / unit)
+    exact = all(abs(v - unit * round(v / unit)) <= 1e-9 * largest for v in distinct)
+    return unit if exact else None
+
+
+def round_up(bound: float, unit: float | None) -> float:
+    """``bound`` raised to the next multiple of ``unit`` (less a billionth for rounding)."""
+    if unit is None:
+        return bound
+    steps = bound / unit
+    return max(bound, math.ceil(steps - max(1e-6, 1e-9 * steps)) * unit)
+
+
 def fractional_sender_load(loads: Mapping[tuple[Hashable, ...], float]) -> float:
     """Least possible largest sender load, ``loads`` being the total by set of allowed senders."""
     groups = [(frozenset(key), total) for key, total in loads.items()]
@@ -42,6 +94,11 @@ def fractional_sender_load(loads: Mapping[tuple[Hashable, ...], float]) -> float
 
 
 def _by_linear_program(groups: list[tuple[frozenset[Hashable], float]]) -> float:
+    """The linear program's value, recomputed from its dual so that rounding cannot overstate it.
+
+    For any set U of senders, the tasks that only U may send load some member of U with at least
+    their total over |U|. The level sets of an optimal dual solution contain the best such U.
+    """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
 
@@ -73,4 +130,10 @@ def _by_linear_program(groups: list[tuple[frozenset[Hashable], float]]) -> float
         b_eq=np.array([total / scale for _, total in groups]),
         method="highs",
     )
-    return float(result.x[n]) * scale
+    weight = -np.asarray(result.ineqlin.marginals)
+    best = 0.0
+    for level in set(weight[weight > 0].tolist()):
+        chosen = {h for h, i in hosts.items() if weight[i] >= level}
+        inside = math.fsum(total for key, total in groups if key <= chosen)
+        best = max(best, inside / len(chosen))
+    return best

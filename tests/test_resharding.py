@@ -43,7 +43,7 @@ def test_handed_unit_task_counts_and_bounds(case):
     expected = case["expected"]
     assert sum(len(t.unit_tasks) for t in tasks) == expected["unit_tasks"]
     problem = rl.scheduling.Problem.from_tasks(tasks)
-    assert problem.lower_bound == pytest.approx(expected["fluid_bound_bytes"], rel=1e-9)
+    assert problem.fluid_bound == pytest.approx(expected["fluid_bound_bytes"], rel=1e-9)
     assert rl.plan(tasks).lower_bound_s == pytest.approx(expected["fluid_bound_bytes"], rel=1e-9)
 
 

@@ -18,7 +18,7 @@ DST = CLUSTER.mesh((2, 2), first_host=2)
 
 def make(strategy="broadcast", src="S01R", dst="S0R", shape=(8, 6)) -> rl.Plan:
     task = rl.ReshardingTask(shape, "int32", rl.Layout(SRC, src), rl.Layout(DST, dst), CLUSTER)
-    return rl.plan(task, strategy=strategy)
+    return rl.plan(task, strategy=strategy, scheduler="load_balance")
 
 
 def with_transfer(plan: rl.Plan, number: int, **changes) -> rl.Plan:

@@ -12,7 +12,7 @@ from reshard_lab.errors import choose, whole
 from reshard_lab.layout import Layout
 from reshard_lab.planning.record import Plan, PlannedUnit
 from reshard_lab.resharding import ReshardingTask, UnitTask, need_cluster
-from reshard_lab.scheduling import METHODS, Problem, Schedule, solve
+from reshard_lab.scheduling import METHODS, SHARED_OUT, Problem, Schedule, solve
 from reshard_lab.strategies import (
     STRATEGIES,
     Chain,
@@ -46,7 +46,7 @@ def plan(
         ``send_recv``, ``local_allgather``, ``global_allgather``, ``broadcast`` (section 3.1),
         ``alpa``, ``signal`` (section 5) or ``auto`` (the shortest of the first four).
     scheduler:
-        a method of ``scheduling.solve`` (section 3.2).
+        a method of ``scheduling.solve`` that keeps tasks whole (section 3.2).
     chunks:
         K, the chunks of a broadcast; never more than the payload's bytes.
 
@@ -60,7 +60,7 @@ def plan(
     listed = (tasks,) if isinstance(tasks, ReshardingTask) else tuple(tasks)
     cluster = need_cluster(listed)
     choose("strategy", strategy, (*STRATEGIES, "auto"))
-    choose("scheduler", scheduler, METHODS)
+    choose("scheduler", scheduler, [m for m in METHODS if m not in SHARED_OUT])
     whole("chunks", chunks, 1)
     whole("seed", seed)
     schedule = solve(Problem.from_tasks(listed), scheduler, seed=seed)

@@ -1,25 +1,102 @@
-"""Who sends each unit task, and in which order (section 3.2)."""
+"""Who sends each unit task, and in which order (section 3.2), with a certificate."""
 
 from __future__ import annotations
 
-from reshard_lab.errors import choose
-from reshard_lab.scheduling.baselines import load_balance, naive
-from reshard_lab.scheduling.problem import Assignment, Problem, Schedule, list_schedule
+from reshard_lab.errors import choose, whole
+from reshard_lab.scheduling.baselines import greedy, load_balance, naive
+from reshard_lab.scheduling.budget import Budget
+from reshard_lab.scheduling.check import check
+from reshard_lab.scheduling.concurrent import concurrent
+from reshard_lab.scheduling.dfs import dfs
+from reshard_lab.scheduling.exact import Found, exact
+from reshard_lab.scheduling.problem import Group, Problem
+from reshard_lab.scheduling.schedule import (
+    SHARED_OUT,
+    Assignment,
+    Schedule,
+    Sharing,
+    idle_assignments,
+    list_schedule,
+    meets,
+    span,
+)
+from reshard_lab.scheduling.split import split
 
-__all__ = ["METHODS", "Assignment", "Problem", "Schedule", "list_schedule", "solve"]
+__all__ = [
+    "METHODS",
+    "SHARED_OUT",
+    "Assignment",
+    "Group",
+    "Problem",
+    "Schedule",
+    "Sharing",
+    "check",
+    "list_schedule",
+    "solve",
+]
 
-METHODS = ("naive", "load_balance", "auto")
+METHODS = (
+    "naive",
+    "load_balance",
+    "dfs",
+    "greedy",
+    "ensemble",
+    "exact",
+    "auto",
+    "split",
+    "concurrent",
+)
 
 
 def solve(
     problem: Problem, method: str = "auto", time_limit_s: float = 2.0, seed: int = 0
 ) -> Schedule:
-    """A schedule of ``problem`` with its lower bound, in the unit of the problem's durations."""
+    """A schedule of ``problem`` with its lower bound, in the unit of the problem's durations.
+
+    method:
+        ``naive``, ``load_balance``, ``dfs``, ``greedy``, ``ensemble``: the paper's, the last
+        being the better of the two before it. ``exact`` and ``auto``: the best schedule of whole
+        tasks that the time allows, with proof where it is optimal. ``split``: tasks shared out
+        among senders. ``concurrent``: no order at all, every task at once.
+    time_limit_s:
+        seconds a search may take; a first answer is always made.
+    seed:
+        of everything random. One seed, one schedule, on any machine that keeps the pace.
+
+    >>> s = solve(Problem([2.0, 1.0, 1.0], [(0, 1)] * 3, [(2,), (3,), (4,)]))
+    >>> s.makespan, s.lower_bound, s.optimal
+    (2.0, 2.0, 'unsplit')
+    """
     name = choose("scheduling method", method, METHODS)
-    rule = naive if name == "naive" else load_balance
-    order, sender = rule(problem)
-    assignments = tuple(list_schedule(problem, order, sender))
-    makespan = max((a.end for a in assignments), default=0.0)
-    bound = problem.lower_bound
-    optimal = "fluid" if makespan <= bound * (1 + 1e-9) else None
-    return Schedule(name, problem, assignments, bound, optimal)
+    budget = Budget(time_limit_s)
+    whole("seed", seed)
+    if name in SHARED_OUT:
+        return split(problem, budget, seed) if name == "split" else concurrent(problem, budget)
+    if name in ("exact", "auto"):
+        made, bound, notes = exact(problem, budget, seed)
+        made = idle_assignments(problem) + sorted(made, key=lambda a: a.start)
+    else:
+        made, bound, notes = _by_the_paper(problem, name, budget, seed)
+    optimal = "unsplit" if meets(span(made), bound) else None
+    return Schedule(name, problem, tuple(made), min(bound, span(made)), optimal, notes)
+
+
+def _by_the_paper(problem: Problem, method: str, budget: Budget, seed: int) -> Found:
+    bound = problem.unsplit_bound
+    if method == "naive":
+        return Found(list_schedule(problem, *naive(problem)), bound, ())
+    if method == "load_balance":
+        return Found(list_schedule(problem, *load_balance(problem)), bound, ())
+    if method == "greedy":
+        return Found(list_schedule(problem, *greedy(problem, budget, seed)), bound, ())
+    part = budget.part(0.5) if method == "ensemble" else budget
+    order, sender, complete = dfs(problem, part, *load_balance(problem))
+    made = list_schedule(problem, order, sender)
+    if complete:
+        return Found(made, span(made), ("dfs searched all orders and senders",))
+    searched = Found(made, bound, ("dfs was cut off by its limit",))
+    if method == "dfs":
+        return searched
+    made = list_schedule(problem, *greedy(problem, budget.part(0.5), seed))
+    drawn = Found(made, bound, (*searched.notes, "randomized greedy was better"))
+    return drawn if span(drawn.made) < span(searched.made) else searched

@@ -1,16 +1,25 @@
-"""The scheduling problem of section 3.2 and its answers, on plain numbers."""
+"""The scheduling problem of section 3.2, on plain numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from reshard_lab.bounds import fluid_bound
+from reshard_lab.bounds import fluid_bound, unsplit_bound
 from reshard_lab.errors import ReshardError
 from reshard_lab.resharding import ReshardingTask, need_cluster, nic_hosts
+
+
+class Group(NamedTuple):
+    """Tasks of equal duration, senders and receivers."""
+
+    duration: float
+    senders: tuple[int, ...]
+    receivers: tuple[int, ...]
+    tasks: tuple[int, ...]
 
 
 @dataclass(frozen=True, init=False)
@@ -21,7 +30,7 @@ class Problem:
     ``senders[i]`` and must reach all of ``receivers[i]``. A NIC sends one task and receives one
     task at a time. A task without receivers moves nothing and takes no time on any NIC.
 
-    >>> Problem(durations=[1.0, 2.0], senders=[(0, 1), (0,)], receivers=[(2,), (3,)]).lower_bound
+    >>> Problem(durations=[1.0, 2.0], senders=[(0, 1), (0,)], receivers=[(2,), (3,)]).fluid_bound
     2.0
     """
 
@@ -68,76 +77,42 @@ class Problem:
         return len(self.durations)
 
     @cached_property
-    def lower_bound(self) -> float:
-        """The fluid bound, in the unit of ``durations``."""
+    def groups(self) -> tuple[Group, ...]:
+        """The tasks that move something; those equal in all respects grouped, never fused."""
+        found: dict[tuple[float, tuple[int, ...], tuple[int, ...]], list[int]] = {}
+        for i, key in enumerate(zip(self.durations, self.senders, self.receivers, strict=True)):
+            if key[0] > 0 and key[2]:
+                found.setdefault(key, []).append(i)
+        return tuple(Group(*key, tuple(tasks)) for key, tasks in found.items())
+
+    @cached_property
+    def idle(self) -> tuple[int, ...]:
+        """The tasks that move nothing: of no length or without receivers."""
+        return tuple(
+            i
+            for i, (lasts, to) in enumerate(zip(self.durations, self.receivers, strict=True))
+            if not (lasts and to)
+        )
+
+    @cached_property
+    def fluid_bound(self) -> float:
+        """What no schedule can beat, tasks shared out among senders at will."""
         return fluid_bound(self.durations, self.senders, self.receivers)
 
-
-class Assignment(NamedTuple):
-    """One stretch of one task on its NICs."""
-
-    task: int
-    sender: int
-    start: float
-    end: float
-    share: float
-    """Part of the task that this stretch carries (1.0 = all of it)."""
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Who sends each task, and when."""
-
-    method: str
-    problem: Problem
-    assignments: tuple[Assignment, ...]
-    """In order of issue."""
-    lower_bound: float
-    optimal: str | None
-    """``"unsplit"``: no schedule of whole tasks is shorter; ``"fluid"``: no schedule at all is."""
+    @cached_property
+    def unsplit_bound(self) -> float:
+        """What no schedule of whole tasks can beat: the fluid bound and what granularity adds."""
+        return unsplit_bound((g.duration for g in self.groups), self.fluid_bound)
 
     @cached_property
-    def makespan(self) -> float:
-        """End of the last task, in the unit of the problem's durations."""
-        return max((a.end for a in self.assignments), default=0.0)
-
-    @cached_property
-    def sender(self) -> tuple[int, ...]:
-        """The sender of every task (of its largest share, where a task is split)."""
-        best: dict[int, Assignment] = {}
-        for a in self.assignments:
-            if a.task not in best or a.share > best[a.task].share:
-                best[a.task] = a
-        return tuple(best[i].sender for i in range(len(self.problem)))
-
-    @cached_property
-    def start(self) -> tuple[float, ...]:
-        """The start of every task (of its first stretch, where a task is split)."""
-        first: dict[int, float] = {}
-        for a in self.assignments:
-            first[a.task] = min(a.start, first.get(a.task, math.inf))
-        return tuple(first[i] for i in range(len(self.problem)))
-
-
-def list_schedule(
-    problem: Problem, order: Sequence[int], sender: Sequence[int]
-) -> list[Assignment]:
-    """Start the tasks in ``order``, each as soon as all its NICs are free after earlier tasks."""
-    sends: dict[int, float] = {}
-    takes: dict[int, float] = {}
-    made = []
-    for i in order:
-        source, targets, lasts = sender[i], problem.receivers[i], problem.durations[i]
-        if not targets:
-            made.append(Assignment(i, source, 0.0, 0.0, 1.0))
-            continue
-        start = max(sends.get(source, 0.0), max(takes.get(r, 0.0) for r in targets))
-        end = start + lasts
-        sends[source] = end
-        for r in targets:
-            takes[r] = end
-        made.append(Assignment(i, source, start, end, 1.0))
-    return made
+    def receivers_overlap(self) -> bool:
+        """Whether two receiver sets share a NIC without being equal."""
+        owner: dict[int, tuple[int, ...]] = {}
+        return any(
+            owner.setdefault(r, g.receivers) != g.receivers
+            for g in self.groups
+            for r in g.receivers
+        )
 
 
 def _duration(task: int, value: float) -> float:

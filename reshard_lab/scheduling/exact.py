@@ -1,0 +1,193 @@
+"""The best schedule of whole tasks, and the proof that it is (beyond section 3.2).
+
+From cheap to dear, each stage only if the makespan does not meet the bound yet:
+
+1. equal durations, receiver sets equal or disjoint: a bipartite open shop with unit tasks, solved
+   in polynomial time (balanced senders by augmenting paths, then edge colouring);
+2. list scheduling by most remaining load, a few passes; where receiver sets overlap also with
+   insertion;
+3. tasks with a choice of senders: an integer program for the least largest sender load;
+4. overlapping receiver sets: the configuration program as a bound, and for equal durations a
+   schedule made of its configurations;
+5. more passes of list scheduling;
+6. CP-SAT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from reshard_lab.bounds import common_unit, round_up
+from reshard_lab.scheduling import cpsat
+from reshard_lab.scheduling.baselines import load_balance
+from reshard_lab.scheduling.budget import Budget
+from reshard_lab.scheduling.configurations import GROUPS_A_SECOND, generate, slot_schedule
+from reshard_lab.scheduling.dispatch import Table, best_of_restarts, dispatch
+from reshard_lab.scheduling.insertion import insert_widest
+from reshard_lab.scheduling.openshop import colour_edges
+from reshard_lab.scheduling.problem import Group, Problem
+from reshard_lab.scheduling.schedule import Assignment, list_schedule, meets, span
+from reshard_lab.scheduling.senders import (
+    CHOICES_A_SECOND,
+    balanced_equal,
+    least_largest_load,
+    longest_first,
+)
+
+
+class Found(NamedTuple):
+    """A schedule of the moving tasks with the best bound known."""
+
+    made: list[Assignment]
+    bound: float
+    notes: tuple[str, ...]
+
+
+def exact(problem: Problem, budget: Budget, seed: int) -> Found:
+    """The shortest schedule of whole tasks that the time allows, with a lower bound."""
+    if not problem.groups:
+        return Found([], 0.0, ("no task moves anything",))
+    if not problem.receivers_overlap and len({g.duration for g in problem.groups}) == 1:
+        made = unit_open_shop(problem.groups)
+        note = "equal sizes, receiver sets equal or disjoint: solved by edge colouring"
+        return Found(made, span(made), (note,))
+    search = _Search(problem, budget, seed)
+    for stage in (
+        search.few_passes,
+        search.insertion,
+        search.sender_loads,
+        search.configurations,
+        search.more_passes,
+        search.constraint_programming,
+    ):
+        stage()
+        if meets(span(search.best), search.bound):
+            break
+        if budget.over:
+            search.notes.append(f"the time limit of {budget.limit_s:g} s ended the search")
+            break
+    return Found(search.best, search.bound, tuple(search.notes))
+
+
+def unit_open_shop(groups: Sequence[Group]) -> list[Assignment]:
+    """The optimum for tasks of one duration whose receiver sets are equal or disjoint.
+
+    With balanced senders the makespan is the larger of the most tasks into one receiver set and
+    the most out of one sender, in units of the duration: no schedule can beat either.
+    """
+    jobs = [(g, task) for g in balanced_equal(groups) for task in g.tasks]
+    colours = colour_edges([(g.senders[0], g.receivers) for g, _ in jobs])
+    return [
+        Assignment(task, g.senders[0], c * g.duration, (c + 1) * g.duration, 1.0)
+        for (g, task), c in zip(jobs, colours, strict=True)
+    ]
+
+
+class _Search:
+    """The best schedule and bound so far, and the stages that improve them."""
+
+    def __init__(self, problem: Problem, budget: Budget, seed: int) -> None:
+        self.problem, self.budget, self.seed = problem, budget, seed
+        self.groups = problem.groups
+        self.equal = len({g.duration for g in self.groups}) == 1
+        self.choice = any(len(g.senders) > 1 for g in self.groups)
+        self.unit = common_unit(g.duration for g in self.groups)
+        self.bound = problem.unsplit_bound
+        self.best: list[Assignment] = []
+        self.notes: list[str] = []
+        self.tables = [Table(self.groups)]
+        if self.choice:
+            deal = balanced_equal if self.equal else longest_first
+            self.tables.append(Table(deal(self.groups)))
+
+    def few_passes(self) -> None:
+        """List scheduling, a handful of passes."""
+        self.best = best_of_restarts(self.tables, self.bound, self.budget.part(0.1), self.seed)
+        self.notes.append("list scheduling by most remaining load")
+        if not meets(span(self.best), self.bound):
+            self._keep(list_schedule(self.problem, *load_balance(self.problem)), "longest first")
+
+    def insertion(self) -> None:
+        """List scheduling with insertion, where tasks hold several receivers that others need."""
+        if self.problem.receivers_overlap:
+            made = insert_widest(self.groups, self.bound, self.budget.part(0.1), self.seed)
+            self._keep(made, "insertion, widest first")
+
+    def sender_loads(self) -> None:
+        """Raise the bound to the least largest load of whole tasks on a sender."""
+        if not self.choice:
+            return
+        choices = sum(len(g.senders) for g in self.groups)
+        if self._too_many(choices, CHOICES_A_SECOND, "the program of sender loads", "choices"):
+            return
+        bound, dealt = least_largest_load(self.groups, self.budget.slot(0.2).left_s)
+        self._raise(bound, "sender loads of whole tasks")
+        if dealt is not None:
+            self.tables.insert(0, Table(dealt))
+            self._keep(dispatch(self.tables[0]), "balanced senders of whole tasks")
+
+    def configurations(self) -> None:
+        """Raise the bound by the configuration program; for equal durations also use it."""
+        if not self.problem.receivers_overlap:
+            return
+        groups = len(self.groups)
+        if self._too_many(groups, GROUPS_A_SECOND, "the configuration program", "groups"):
+            return
+        found = generate(self.groups, self.best, self.budget.slot(0.7))
+        self._raise(found.bound, "the configuration program")
+        if self.equal and not meets(span(self.best), self.bound):
+            made = slot_schedule(self.groups, found.columns, self.budget.slot(0.4).left_s)
+            if made is not None:
+                self._keep(made, "slots from the configuration program")
+
+    def more_passes(self) -> None:
+        """List scheduling with many restarts."""
+        made = best_of_restarts(self.tables, self.bound, self.budget.part(0.15), self.seed + 1)
+        self._keep(made, "restarts of list scheduling")
+
+    def constraint_programming(self) -> None:
+        """CP-SAT, if it is installed and the model is of a size it can search."""
+        if not cpsat.available():
+            self.notes.append(
+                "the CP-SAT stage was left out: ortools is not installed "
+                "(pip install 'reshard-lab[solve]')"
+            )
+            return
+        if not cpsat.loads_within(self.budget.left_s):
+            self.notes.append(
+                "the CP-SAT stage was left out: too little time is left to load ortools, "
+                f"raise time_limit_s (given: {self.budget.limit_s:g}) or load it before"
+            )
+            return
+        size = cpsat.intervals(self.groups)
+        if self._too_many(size, cpsat.INTERVALS_A_SECOND, "the CP-SAT stage", "intervals"):
+            return
+        found = cpsat.search(self.groups, self.best, self.bound, self.budget, self.seed)
+        self._raise(found.bound, "CP-SAT")
+        if found.order is not None:
+            senders = [options[0] for options in self.problem.senders]
+            for task, sender in found.order:
+                senders[task] = sender
+            self._keep(
+                list_schedule(self.problem, [task for task, _ in found.order], senders), "CP-SAT"
+            )
+
+    def _too_many(self, size: int, a_second: float, stage: str, what: str) -> bool:
+        if size <= self.budget.steps(a_second):
+            return False
+        self.notes.append(
+            f"{stage} was left out: {size} {what} are too many for {self.budget.limit_s:g} s"
+        )
+        return True
+
+    def _keep(self, made: list[Assignment], by: str) -> None:
+        if span(made) < span(self.best) * (1 - 1e-12):
+            self.best = made
+            self.notes.append(f"improved by {by}")
+
+    def _raise(self, bound: float, by: str) -> None:
+        bound = min(round_up(bound, self.unit), span(self.best))
+        if bound > self.bound * (1 + 1e-9):
+            self.bound = bound
+            self.notes.append(f"bound raised by {by}")
