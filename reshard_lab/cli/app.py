@@ -12,11 +12,18 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from reshard_lab.cli import bench, explain, plan, reproduce, run
+from reshard_lab.cli import bench, explain, plan, reproduce, run, simulate
 from reshard_lab.errors import ReshardError
 
 PROGRAM = "reshard-lab"
-COMMANDS = {"explain": explain, "plan": plan, "run": run, "bench": bench, "reproduce": reproduce}
+COMMANDS = {
+    "explain": explain,
+    "plan": plan,
+    "simulate": simulate,
+    "run": run,
+    "bench": bench,
+    "reproduce": reproduce,
+}
 BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 2, 130, 141
 
 
@@ -30,7 +37,7 @@ class _Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     top = _Parser(
-        prog=PROGRAM, description="Cross-mesh resharding: explain it, plan it, run it, measure it."
+        prog=PROGRAM, description="Cross-mesh resharding: explain, plan, simulate, run, measure."
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in COMMANDS.items():

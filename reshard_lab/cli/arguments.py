@@ -118,6 +118,14 @@ def plan_of(args: argparse.Namespace, strategy: str | None = None) -> Plan:
     )
 
 
+def plan_or_file(args: argparse.Namespace) -> Plan:
+    """The plan of the file given as PLAN, or the one that the options describe."""
+    given = given_task(args)
+    if args.plan and given:
+        raise ReshardError(f"give a plan file or {', '.join(given)}, not both")
+    return Plan.from_json(args.plan) if args.plan else plan_of(args)
+
+
 def task_data(task: ReshardingTask) -> dict[str, Any]:
     """``task`` as plain values for JSON."""
     return {

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from reshard_lab.cli.arguments import add_plan, add_run, add_task, given_task, plan_of
+from reshard_lab.cli.arguments import add_plan, add_run, add_task, plan_or_file
 from reshard_lab.cli.output import Output
 from reshard_lab.cli.plan import plan_data
-from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import Measurement
 from reshard_lab.runtime import run as run_plan
@@ -27,10 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Output:
     """Run the plan of a file, or the one that the options describe."""
-    given = given_task(args)
-    if args.plan and given:
-        raise ReshardError(f"give a plan file or {', '.join(given)}, not both")
-    made = Plan.from_json(args.plan) if args.plan else plan_of(args)
+    made = plan_or_file(args)
     measured = run_plan(
         made,
         where=args.where,
