@@ -108,7 +108,7 @@ class Workload:
 
     @property
     def flops(self) -> int:
-        """Of the whole batch, forward and backward (recomputed forwards too), all devices together."""
+        """Forward and backward of the whole batch on all devices, recomputed forwards included."""
         once = sum(s.forward_flops + s.backward_flops for s in self.stages)
         return once * self.microbatches
 
