@@ -43,11 +43,17 @@ def random_plan(seed: int, devices: int = 8) -> rl.Plan:
 
 
 def traced_plans() -> list[rl.Plan]:
-    """Some with waits across devices, and some with chains that forward chunks."""
+    """Some with waits across devices, some with chains that forward chunks, and some in which a
+    device in the middle of a chain waits until the chain's end has everything."""
     plans = [random_plan(seed) for seed in range(80)]
     waiting = [p for p in plans if any(t.after for t in p.transfers)]
     chains = [p for p in plans if any(len(t.path) > 2 and t.chunks > 2 for t in p.transfers)]
-    return waiting[:8] + chains[:6]
+    middle = [random_plan(seed) for seed in (116, 181, 197, 176)]
+    assert all(
+        any(t.path[0] in p.transfers[o].path[1:-1] for t in p.transfers for o in t.after)
+        for p in middle
+    )
+    return waiting[:8] + chains[:6] + middle
 
 
 def several_tensors() -> list[rl.Plan]:

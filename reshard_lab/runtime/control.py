@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +38,20 @@ class Wire:
 
     def send(self, data: torch.Tensor, device: int) -> Any:
         """Post a message; returns its work."""
-        return self.dist.isend(data, group=self._alive(), group_dst=self.rank_of[device])
+        with self._posting(f"sending to device {device}"):
+            return self.dist.isend(data, group=self._alive(), group_dst=self.rank_of[device])
 
     def recv(self, into: torch.Tensor, device: int) -> Any:
         """Post a receive; returns its work."""
-        return self.dist.irecv(into, group=self._alive(), group_src=self.rank_of[device])
+        with self._posting(f"receiving from device {device}"):
+            return self.dist.irecv(into, group=self._alive(), group_src=self.rank_of[device])
+
+    @contextmanager
+    def _posting(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            raise PeerError(f"{what}: {_reason(error)}") from error
 
     def _alive(self) -> Any:
         group = self._group()
@@ -54,12 +64,17 @@ class Wire:
         try:
             done = work.wait(timedelta(seconds=deadline.left()))
         except RuntimeError as error:
-            text = re.sub(r"^(\[[^]]*\]\s*)+", "", str(error)).split(". ")[0]
+            text = _reason(error)
             if "Timed out" in text:
                 raise LateError(f"{what}: not done within {deadline.timeout_s:g} s") from error
             raise PeerError(f"{what}: {text}") from error
         if not done:
             raise PeerError(f"{what}: aborted")
+
+
+def _reason(error: RuntimeError) -> str:
+    """The first sentence of a message of gloo, without the place in its source."""
+    return re.sub(r"^(\[[^]]*\]\s*)+", "", str(error)).split(". ")[0]
 
 
 class Control:
@@ -120,6 +135,9 @@ class Tokens:
         self.order = deque(device for device, _ in awaited)  # receives still to be posted
         self.posted: dict[int, deque[tuple[Any, Any]]] = {device: deque() for device, _ in awaited}
         self.reading: set[int] = set()
+
+    def begin(self) -> None:
+        """Post the first receives; not before the tokens of earlier calls have been read."""
         for _ in range(min(POSTED, len(self.order))):
             self._post(self.order.popleft())
 

@@ -50,7 +50,11 @@ class Call:
         self.tokens = Tokens(control, program, number, self.board)
 
     def run(self) -> None:
-        """Until everything is done; raises the first error of any lane."""
+        """Until everything is done; raises the first error of any lane.
+
+        Nothing is posted before: calls on one group run one after another.
+        """
+        self.tokens.begin()
         for lane, moves in ((self._send, self.program.sends), (self._recv, self.program.recvs)):
             if moves:
                 work = threading.Thread(target=self._lane, args=(lane, moves), daemon=True)
