@@ -109,6 +109,25 @@ def test_fluid_is_within_two_percent_of_chunks_from_32_chunks_on(seed):
     assert rl.simulate(plan, "fluid", verify=False).duration_s == pytest.approx(chunks, rel=0.02)
 
 
+@pytest.mark.parametrize(("senders", "hosts", "devices"), [(3, 1, 4), (3, 4, 4), (6, 2, 4)])
+def test_fluid_where_chunks_of_several_senders_meet(senders, hosts, devices):
+    """All at once down the same chain, whose links inside hosts are hardly faster than NICs.
+
+    The chunks come in together and wait for each other inside a host, then at the next NIC.
+    """
+    cluster = rl.Cluster(
+        senders + hosts, devices, nic=1.25e9, nic_latency=0, intra=1.5e9, intra_latency=0
+    )
+    first = rl.Mesh([host * devices for host in range(senders)])
+    last = cluster.mesh((hosts, devices), first_host=senders)
+    task = rl.ReshardingTask(
+        (senders * 3 * 10**6,), "int8", rl.Layout(first, "S0"), rl.Layout(last, "R"), cluster
+    )
+    plan = unordered(rl.plan(task, chunks=32))
+    chunks = rl.simulate(plan, "chunks", verify=False).duration_s
+    assert rl.simulate(plan, "fluid", verify=False).duration_s == pytest.approx(chunks, rel=0.02)
+
+
 def test_against_a_simulator_of_fixed_time_steps():
     """50 random plans, ordered and not, beside ``slow_simulator`` (written apart, steps of 1/100
     of a message, which it can only be too long by)."""

@@ -84,7 +84,6 @@ def _text(timeline: Timeline, limit: int) -> str:
         parts.append("\n".join(table([head, *lines])))
     path = timeline.critical_path()
     if path:
-        head = ("from", "to", "critical path", "because")
         steps = [
             (
                 format_seconds(s.start_s),
@@ -95,8 +94,8 @@ def _text(timeline: Timeline, limit: int) -> str:
             for s in path[: max(limit, 0)]
         ]
         more = len(path) - len(steps)
-        lines_of_path = table([head, *steps])
-        parts.append("\n".join([*lines_of_path, *([f"... and {more} more steps"] * (more > 0))]))
+        drawn = table([("from", "to", "critical path", "because"), *steps])
+        parts.append("\n".join([*drawn, *([f"... and {more} more steps"] * (more > 0))]))
     return "\n\n".join(parts)
 
 
