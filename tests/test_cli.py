@@ -169,6 +169,16 @@ def test_a_preset_gives_speeds_and_options_override_them(capsys):
     assert cluster == {**described, "nic": 1.25e8}
 
 
+def test_the_rule_holds_at_both_ends(capsys):
+    options = with_options(
+        shape="6,6", src_mesh="1x4", src_spec="S1R", dst_mesh="1x4", dst_spec="RS1"
+    )
+    data = json.loads(ask(capsys, "explain", *options, "--rule", "balanced", "--json"))
+    rows = [box[0] for box in data["source"]["boxes"].values()]
+    columns = [box[1] for box in data["destination"]["boxes"].values()]
+    assert rows == columns == [[0, 2], [2, 4], [4, 5], [5, 6]]
+
+
 REFUSALS = [
     ({"src_spec": "S01X"}, "spec 'S01X' has an unknown token at 'X'"),
     ({"src_spec": "S0S0"}, "spec 'S0S0' uses mesh axis 0 twice (dims 0 and 1)"),
@@ -254,6 +264,14 @@ def test_plan_prints_and_saves_the_plan(capsys, tmp_path):
     saved.verify()
     assert (saved.strategy, len(saved.units)) == ("local_allgather", 4)
     assert text == f"{saved.explain()}\nwritten to {path}\n"
+
+
+def test_plan_is_verified_before_it_is_shown(capsys, monkeypatch):
+    def wrong(plan):
+        raise rl.ReshardError("transfer 3 is wrong")
+
+    monkeypatch.setattr(rl.Plan, "verify", wrong)
+    assert refused(capsys, "plan", *FIGURE2) == "transfer 3 is wrong"
 
 
 def test_plan_json_has_times_bound_and_units(capsys):

@@ -125,6 +125,11 @@ def test_figure_5_predicts_the_papers_closed_forms():
     assert more_hosts == pytest.approx([4, 6, 8])
 
 
+def test_figure_5_fits_on_16_devices():
+    devices = {d for case in figures.figure5_cases() for t in case.plan.transfers for d in t.path}
+    assert devices == {0, *range(2, 10)}  # 4 to 7 of one host; 2 to 9 of four hosts of two
+
+
 def test_figure_5_moves_whole_int32_elements():
     with pytest.raises(rl.ReshardError, match="not a whole number of int32 elements"):
         experiments.figure5(ideal, nbytes=10)
