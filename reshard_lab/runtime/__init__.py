@@ -7,6 +7,15 @@ from reshard_lab.runtime.launch import Pool
 from reshard_lab.runtime.measure import Measurement, to_frame
 from reshard_lab.runtime.memory import execute
 from reshard_lab.runtime.places import run
-from reshard_lab.runtime.rank import run_rank
+from reshard_lab.runtime.rank import prepare, run_rank
 
-__all__ = ["EmulatedCluster", "Measurement", "Pool", "execute", "run", "run_rank", "to_frame"]
+__all__ = [
+    "EmulatedCluster",
+    "Measurement",
+    "Pool",
+    "execute",
+    "prepare",
+    "run",
+    "run_rank",
+    "to_frame",
+]

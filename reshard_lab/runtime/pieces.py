@@ -23,11 +23,14 @@ class Pieces(NamedTuple):
     target: list[torch.Tensor | None]
 
 
-def check_pieces(plan: Plan, device: int, piece: Any, out: Any) -> Pieces:
+def check_pieces(
+    plan: Plan, device: int, piece: Any, out: Any, on: torch.device | None = None
+) -> Pieces:
     """The pieces of ``device``, checked against the plan; new destinations where none is given.
 
     ``piece`` and ``out`` are a tensor (None where the device has none), or for a plan of several
-    tasks a list with one entry a task. Under ``signal``, new destinations hold zeros.
+    tasks a list with one entry a task, ``on`` one processor (default: the CPU). Under
+    ``signal``, new destinations hold zeros.
     """
     torch = need("torch", "run", "running a plan on processes")
     given, outs = _one_a_task(plan, piece, "piece"), _one_a_task(plan, out, "out")
@@ -36,13 +39,12 @@ def check_pieces(plan: Plan, device: int, piece: Any, out: Any) -> Pieces:
         have = task.src.boxes(task.shape).get(device)
         target = task.dst.boxes(task.shape).get(device)
         where = "" if len(plan.tasks) == 1 else f" of tensor {number}"
-        found.source.append(_fits(task, tensor, have, f"source piece{where} of device {device}"))
+        what = f"piece{where} of device {device}"
+        found.source.append(_fits(task, tensor, have, f"source {what}", on))
         if into is None and target is not None:
             make = torch.empty if plan.delivers else torch.zeros
-            into = make(box_shape(target), dtype=getattr(torch, task.dtype))
-        found.target.append(
-            _fits(task, into, target, f"destination piece{where} of device {device}")
-        )
+            into = make(box_shape(target), dtype=getattr(torch, task.dtype), device=on)
+        found.target.append(_fits(task, into, target, f"destination {what}", on))
     return found
 
 
@@ -61,14 +63,17 @@ def _one_a_task(plan: Plan, given: Any, what: str) -> list[Any]:
     return list(given)
 
 
-def _fits(task: ReshardingTask, tensor: Any, box: Box | None, what: str) -> Any:
+def _fits(
+    task: ReshardingTask, tensor: Any, box: Box | None, what: str, on: torch.device | None
+) -> Any:
     """``tensor`` if it can be the piece of ``box``, else raise."""
     torch = need("torch", "run", "running a plan on processes")
     if box is None:
         if tensor is not None:
             raise ReshardError(f"{what} was given, but that device is not in the mesh; give None")
         return None
-    expected = f"expected is a contiguous CPU tensor of shape {box_shape(box)}, {task.dtype}"
+    place = "CPU" if on is None or on.type == "cpu" else str(on)
+    expected = f"expected is a contiguous {place} tensor of shape {box_shape(box)}, {task.dtype}"
     where = f"box {box_text(box)} of shape {task.shape}"
     if not isinstance(tensor, torch.Tensor):
         kind = "missing" if tensor is None else f"a {type(tensor).__name__}"
@@ -78,8 +83,9 @@ def _fits(task: ReshardingTask, tensor: Any, box: Box | None, what: str) -> Any:
             f"{what} has shape {tuple(tensor.shape)}, {dtype_name(tensor.dtype)}; "
             f"{expected} ({where})"
         )
-    if tensor.device.type != "cpu":
-        raise ReshardError(f"{what} is on {tensor.device}; {expected}; use .cpu()")
+    if tensor.device != (on or torch.device("cpu")):
+        fix = ".cpu()" if place == "CPU" else f".to({place!r})"
+        raise ReshardError(f"{what} is on {tensor.device}; {expected}; use {fix}")
     if not tensor.is_contiguous():
         raise ReshardError(f"{what} has strides {tensor.stride()}; use .contiguous()")
     return tensor

@@ -5,17 +5,35 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.planning import Plan
+from reshard_lab.runtime.batches import (
+    BatchCall,
+    Communicators,
+    Ways,
+    casts_of,
+    make_communicators,
+)
 from reshard_lab.runtime.board import Deadline, LateError, PeerError
 from reshard_lab.runtime.control import Control, Wire
 from reshard_lab.runtime.lanes import Call, Observer
 from reshard_lab.runtime.pieces import Memory, Pieces, check_pieces
 from reshard_lab.runtime.program import Compiler, Program
+from reshard_lab.runtime.rounds import Rounds, rounds_of
+from reshard_lab.runtime.seat import (
+    Seat,
+    default_group,
+    devices_of,
+    find_carrier,
+    find_seat,
+    ranks_of,
+)
+
+__all__ = ["Crew", "Handle", "devices_of", "find_seat", "join", "prepare", "run_rank"]
 
 
 def run_rank(
@@ -28,15 +46,17 @@ def run_rank(
     out: Any = None,
     timeout_s: float = 60.0,
     observe: Observer | None = None,
+    carrier: str | None = None,
 ) -> Any:
     """Carry out this rank's part of ``plan``; called by the ranks of all its devices alike.
 
     piece:
-        this device's source piece, a contiguous CPU tensor of its box's shape; None if it is not
-        in the source mesh. For a plan of several tasks a list, one entry a task.
+        this device's source piece, a contiguous tensor of its box's shape (on the CPU, under NCCL
+        on the current GPU); None if it is not in the source mesh. For a plan of several tasks a
+        list, one entry a task.
     group:
-        a torch.distributed process group that runs gloo on the CPU; default: the default group.
-        Nothing else may send point-to-point on it meanwhile.
+        a torch.distributed process group that runs gloo on the CPU, or NCCL; default: the default
+        group. Nothing else may send point-to-point on it meanwhile.
     async_op:
         return at once, a ``Handle``; the pieces are in use until its ``wait()`` returns.
     ranks:
@@ -47,6 +67,11 @@ def run_rank(
         deadline of the whole call.
     observe:
         called as (lane, step, messages done) from the lanes' threads.
+    carrier:
+        ``"lanes"``: messages posted as they become possible, a thread each way (gloo; its
+        default). For backends that carry out in order what they are given, all messages in one
+        order known to all ranks: ``"broadcast"`` (NCCL's default), with the backend's own
+        broadcast for each chain of more than two devices, or ``"chain"``, hop by hop in chunks.
 
     Returns the destination piece (None if the device is not in the destination mesh; a list for
     several tasks). Under ``signal`` it holds no data. Calls on one group run one after another in
@@ -56,10 +81,10 @@ def run_rank(
     come, fails, or takes longer than ``timeout_s``; after that the group is of no further use.
     """
     deadline = Deadline(timeout_s)
-    seat = find_seat(plan, group, ranks)
-    pieces = check_pieces(plan, seat.device, piece, out)
+    seat = find_seat(plan, group, ranks, carrier)
+    pieces = check_pieces(plan, seat.device, piece, out, seat.on)
     crew = join(plan, seat, deadline)
-    handle = Handle(plan, pieces, crew.start(plan, pieces, deadline, observe))
+    handle = Handle(plan, pieces, crew.start(plan, seat, pieces, deadline, observe))
     return handle if async_op else handle.wait()
 
 
@@ -110,9 +135,9 @@ class Crew:
         self.calls = 0
         self.last: Turn | None = None
 
-    def agree(self, plan: Plan, deadline: Deadline) -> None:
-        """Make sure that all devices run this plan, the first time that it is run."""
-        digest = _known(plan).digest
+    def agree(self, plan: Plan, carrier: str, deadline: Deadline) -> None:
+        """Make sure that all devices run this plan alike, the first time that it is run."""
+        digest = hashlib.sha256(_known(plan).digest + carrier.encode()).digest()
         if digest in self.agreed:
             return
         said = self.meet(digest, deadline)
@@ -125,7 +150,7 @@ class Crew:
             )
             raise ReshardError(
                 f"the ranks do not run the same plan: {which}; build it from the same arguments "
-                "and seed on all of them, or send it as JSON"
+                "and seed on all of them, or send it as JSON, and give all the same carrier"
             )
         self.agreed.add(digest)
 
@@ -139,20 +164,17 @@ class Crew:
             raise
 
     def start(
-        self, plan: Plan, pieces: Pieces, deadline: Deadline, observe: Observer | None
+        self, plan: Plan, seat: Seat, pieces: Pieces, deadline: Deadline, observe: Observer | None
     ) -> Turn:
         """Carry the plan out when all earlier calls are over, on a thread of its own."""
-        program = _program(plan, self.device)
+        carry = self._carrier(plan, seat, pieces, deadline, observe)
         turn, before = Turn(), self.last
         self.last = turn
-        self.calls += 1
-        number = self.calls
 
         def work() -> None:
             try:
                 _await(before, deadline)
-                memory = Memory(pieces)
-                Call(program, memory, self.wire, self.control, number, deadline, observe).run()
+                carry()
             except BaseException as error:
                 turn.error = error
             finally:
@@ -160,6 +182,44 @@ class Crew:
 
         threading.Thread(target=work, daemon=True).start()
         return turn
+
+    def _carrier(
+        self, plan: Plan, seat: Seat, pieces: Pieces, deadline: Deadline, observe: Observer | None
+    ) -> Callable[[], None]:
+        """What carries the plan out; made by the caller's thread, run by another."""
+        known, memory = _known(plan), Memory(pieces)
+        program = known.program(plan, self.device)
+        self.calls += 1
+        if seat.carrier == "lanes":
+            return Call(program, memory, self.wire, self.control, self.calls, deadline, observe).run
+        rounds = known.rounds(plan, seat.carrier)
+        ways = Ways(seat.group, seat.rank_of, communicators_of(seat.group), seat.on)
+        needed = casts_of(rounds, seat.rank_of)
+        if ways.communicators.lack(needed):
+            _await(self.last, deadline)
+            make_communicators(needed, ways)
+        return BatchCall(rounds, program, memory, ways, deadline, observe).on_stream()
+
+
+def prepare(
+    plan: Plan,
+    group: Any = None,
+    *,
+    ranks: Mapping[int, int] | None = None,
+    carrier: str | None = None,
+) -> None:
+    """Make the process groups that the broadcasts of ``plan`` need.
+
+    ``run_rank`` makes them itself where the plan has a device on every rank of the default group.
+    Else all those ranks call this before, for the same plans in the same order: torch makes
+    process groups, and NCCL its communicators, with all ranks at once. What is made is kept.
+    """
+    whole = default_group(group)
+    how, on = find_carrier(whole, carrier)
+    if how != "lanes":
+        rank_of = ranks_of(plan, ranks)
+        needed = casts_of(_known(plan).rounds(plan, how), rank_of)
+        communicators_of(whole).make(needed, on)
 
 
 def _own_group(seat: Seat, members: tuple[int, ...], deadline: Deadline) -> Any:
@@ -188,6 +248,14 @@ def _await(turn: Turn | None, deadline: Deadline) -> None:
         ) from turn.error
 
 
+_COMMUNICATORS: weakref.WeakKeyDictionary[Any, Communicators] = weakref.WeakKeyDictionary()
+
+
+def communicators_of(group: Any) -> Communicators:
+    """Those made for ``group`` so far."""
+    return _COMMUNICATORS.setdefault(group, Communicators(group))
+
+
 _CREWS: weakref.WeakKeyDictionary[Any, dict[Any, Crew]] = weakref.WeakKeyDictionary()
 
 
@@ -197,63 +265,8 @@ def join(plan: Plan, seat: Seat, deadline: Deadline) -> Crew:
     key = tuple(sorted(seat.rank_of.items()))
     if key not in crews:
         crews[key] = Crew(seat, deadline)
-    crews[key].agree(plan, deadline)
+    crews[key].agree(plan, seat.carrier, deadline)
     return crews[key]
-
-
-class Seat(NamedTuple):
-    """Where this process sits among the devices of a plan."""
-
-    group: Any
-    rank_of: dict[int, int]
-    """``{device: rank in the group}`` of all devices of the plan."""
-    device: int
-    """The device that this process is."""
-
-
-def find_seat(plan: Plan, group: Any, ranks: Mapping[int, int] | None) -> Seat:
-    """The seat of this process; raises ReshardError if it has none in ``group``."""
-    dist = need("torch.distributed", "run", "running a plan on processes")
-    if not isinstance(plan, Plan):
-        raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {plan!r}")
-    if not dist.is_initialized():
-        raise ReshardError(
-            "torch.distributed is not initialized; call "
-            "torch.distributed.init_process_group('gloo', ...) first, or use reshard_lab.run"
-        )
-    group = dist.group.WORLD if group is None else group
-    if "cpu:gloo" not in str(dist.get_backend_config(group)):
-        raise ReshardError(
-            f"the group runs {dist.get_backend_config(group)}; plans are carried by gloo on the "
-            "CPU: use init_process_group('gloo') or new_group(backend='gloo')"
-        )
-    size, me = dist.get_world_size(group), dist.get_rank(group)
-    devices = devices_of(plan)
-    given = {d: d for d in devices} if ranks is None else ranks
-    missing = [d for d in devices if d not in given]
-    if missing:
-        raise ReshardError(
-            f"ranks has no entry for devices {missing}; give {{device: rank}} for {list(devices)}"
-        )
-    rank_of = {d: given[d] for d in devices}
-    device_of = {r: d for d, r in rank_of.items()}
-    if len(device_of) < len(rank_of) or not all(0 <= r < size for r in device_of):
-        raise ReshardError(
-            f"the devices sit on ranks {rank_of}, but the group has ranks 0 to {size - 1}, one a "
-            "device; start one process a device, or give ranks={device: rank}"
-        )
-    if me not in device_of:
-        raise ReshardError(
-            f"rank {me} is no device of the plan; only ranks {sorted(device_of)} call run_rank"
-        )
-    return Seat(group, rank_of, device_of[me])
-
-
-def devices_of(plan: Plan) -> tuple[int, ...]:
-    """The devices of all meshes of a plan, ascending."""
-    return tuple(
-        sorted({d for t in plan.tasks for mesh in (t.src.mesh, t.dst.mesh) for d in mesh.devices})
-    )
 
 
 class _Known:
@@ -262,7 +275,20 @@ class _Known:
     def __init__(self, plan: Plan) -> None:
         plan.verify()
         self.digest = hashlib.sha256(plan.to_json().encode()).digest()
-        self.programs: dict[int, Program] = {}
+        self._programs: dict[int, Program] = {}
+        self._rounds: dict[str, Rounds] = {}
+
+    def program(self, plan: Plan, device: int) -> Program:
+        """What ``device`` does."""
+        if device not in self._programs:
+            self._programs[device] = Compiler(plan).compile(device)
+        return self._programs[device]
+
+    def rounds(self, plan: Plan, carrier: str) -> Rounds:
+        """What all devices do, in one order."""
+        if carrier not in self._rounds:
+            self._rounds[carrier] = rounds_of(plan, collective=carrier == "broadcast")
+        return self._rounds[carrier]
 
 
 _PLANS: dict[int, tuple[weakref.ref[Plan], _Known]] = {}
@@ -275,10 +301,3 @@ def _known(plan: Plan) -> _Known:
         forget = weakref.ref(plan, lambda _: _PLANS.pop(key, None))
         _PLANS[key] = (forget, _Known(plan))
     return _PLANS[key][1]
-
-
-def _program(plan: Plan, device: int) -> Program:
-    programs = _known(plan).programs
-    if device not in programs:
-        programs[device] = Compiler(plan).compile(device)
-    return programs[device]
