@@ -15,7 +15,7 @@ NOTEBOOKS := notebooks/01*.ipynb notebooks/02*.ipynb
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
 PYTEST_FLAGS := -n 2 --dist loadscope
 
-.PHONY: help reproduce test lab bench lint types clean
+.PHONY: help reproduce test notebooks lab bench lint types clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -26,6 +26,10 @@ reproduce: $(STAMP) ## measure real reshardings beside their predictions; writes
 
 test: $(STAMP) ## run the tests and the notebooks
 	$(PYTEST) $(PYTEST_FLAGS) --nbval --nbval-current-env tests reshard_lab $(NOTEBOOKS)
+
+notebooks: $(STAMP) ## run those notebooks again and store what they give now
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace \
+	  --ExecutePreprocessor.record_timing=False $(NOTEBOOKS)
 
 lab: $(STAMP) ## open JupyterLab on notebooks/
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/
