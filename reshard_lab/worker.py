@@ -15,25 +15,17 @@ import selectors
 import shutil
 import signal
 import sys
-import time
 import traceback
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
-from reshard_lab.boxes import Box, box_shape, box_text
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.planning import Plan
-from reshard_lab.runtime import network, oracle
-from reshard_lab.runtime.board import Deadline, LateError, PeerError
-from reshard_lab.runtime.measure import cpu_ticks
-from reshard_lab.runtime.pieces import bytes_of
+from reshard_lab.runtime import network
+from reshard_lab.runtime.board import LateError, PeerError
 from reshard_lab.runtime.protocol import LineReader, Progress, write_line
-from reshard_lab.runtime.rank import devices_of, find_seat, join, run_rank
-
-
-class WrongBytes(ReshardError):
-    """A destination piece does not hold what it should."""
+from reshard_lab.runtime.trial import Trial
 
 
 class Child:
@@ -201,10 +193,17 @@ class Worker:
         """Carry out one plan and report every repeat, or what went wrong."""
         try:
             plan = Plan.from_json(command["plan"])
-            task = Task(self, plan, command["seed"], command["timeout_s"])
+            trial = Trial(
+                plan,
+                self.device,
+                self.ranks,
+                command["seed"],
+                command["timeout_s"],
+                self.observe,
+            )
             for repeat in range(1, command["repeats"] + 1):
                 self.progress.begin(self.ranks[self.device], repeat)
-                seconds, cpu = task.repeat()
+                seconds, cpu = trial.repeat()
                 self.report(event="repeat", seconds=seconds, cpu=cpu)
             self.report(event="done")
         except ReshardError as error:
@@ -218,75 +217,6 @@ class Worker:
     def observe(self, lane: str, step: int, done: int) -> None:
         """Note where the lanes are."""
         self.progress.note(self.ranks[self.device], lane, step, done)
-
-
-class Task:
-    """One plan on one device: the pieces it starts with, the run, the check."""
-
-    def __init__(self, worker: Worker, plan: Plan, seed: int, timeout_s: float) -> None:
-        self.worker, self.plan, self.timeout_s = worker, plan, timeout_s
-        self.seeds = [seed + 7919 * number for number in range(len(plan.tasks))]
-        self.boxes = [t.dst.boxes(t.shape).get(worker.device) for t in plan.tasks]
-        held = [t.src.boxes(t.shape).get(worker.device) for t in plan.tasks]
-        self.source = [None if b is None else self._made(n, b) for n, b in enumerate(held)]
-        self.target = [
-            None if b is None else worker.torch.empty(box_shape(b), dtype=self._dtype(n))
-            for n, b in enumerate(self.boxes)
-        ]
-        self.crew = join(plan, find_seat(plan, None, worker.ranks), Deadline(timeout_s))
-
-    def repeat(self) -> tuple[float, list[int] | None]:
-        """Seconds from the barrier to the end of this device's part; the result is checked.
-
-        Also what the CPU did meanwhile, as seen by the last device, which in a chain works until
-        the end.
-        """
-        for tensor in self.target:
-            if tensor is not None:
-                bytes_of(tensor).fill_(oracle.POISON)
-        self.crew.meet(b"barrier", Deadline(self.timeout_s))
-        last = self.worker.device == devices_of(self.plan)[-1]
-        start = time.perf_counter()
-        before = cpu_ticks() if last else None
-        run_rank(
-            self.plan,
-            self.source,
-            ranks=self.worker.ranks,
-            out=self.target,
-            timeout_s=self.timeout_s,
-            observe=self.worker.observe,
-        )
-        lasted = time.perf_counter() - start
-        after = cpu_ticks() if last else None
-        if self.plan.delivers:
-            for number, box in enumerate(self.boxes):
-                if box is not None:
-                    self._check(number, box)
-        if before is None or after is None:
-            return lasted, None
-        return lasted, [b - a for a, b in zip(before, after, strict=True)]
-
-    def _check(self, number: int, box: Box) -> None:
-        task = self.plan.tasks[number]
-        found = bytes_of(self.target[number]).numpy()
-        wrong = oracle.first_wrong(task.shape, task.dtype, box, self.seeds[number], found)
-        if wrong is not None:
-            raise WrongBytes(
-                f"device {self.worker.device} holds wrong bytes in its destination piece "
-                f"{box_text(box)} of tensor {number} ({task.dtype}, shape {task.shape}): element "
-                f"{wrong.element} is 0x{wrong.found}, expected 0x{wrong.expected}"
-            )
-
-    def _made(self, number: int, box: Box) -> Any:
-        """The source piece, as the oracle says."""
-        task = self.plan.tasks[number]
-        tensor = self.worker.torch.empty(box_shape(box), dtype=self._dtype(number))
-        made = bytes_of(tensor).numpy()
-        oracle.fill(made, task.shape, task.dtype, box, self.seeds[number])
-        return tensor
-
-    def _dtype(self, number: int) -> Any:
-        return getattr(self.worker.torch, self.plan.tasks[number].dtype)
 
 
 def main() -> None:

@@ -14,11 +14,12 @@ import sys
 from pathlib import Path
 
 from reshard_lab import worker
+from reshard_lab.runtime import trial
 from reshard_lab.runtime.pieces import bytes_of
 
-healthy_observe, healthy_run_rank = worker.Worker.observe, worker.run_rank
-healthy_init, healthy_task = worker.Worker.__init__, worker.Task.__init__
-healthy_repeat = worker.Task.repeat
+healthy_init, healthy_observe = worker.Worker.__init__, worker.Worker.observe
+healthy_begin, healthy_repeat = trial.Trial.__init__, trial.Trial.repeat
+healthy_run_rank = trial.run_rank
 now = {"device": None, "repeat": 0, "fault": {}}
 
 
@@ -45,7 +46,7 @@ def init(self, config, forks, device, reports):
 
 def begin(self, *arguments):
     now["repeat"] = 0
-    healthy_task(self, *arguments)
+    healthy_begin(self, *arguments)
 
 
 def repeat(self):
@@ -79,5 +80,5 @@ def run_rank(plan, pieces, **keywords):
 
 
 worker.Worker.__init__, worker.Worker.observe = init, observe
-worker.Task.__init__, worker.Task.repeat, worker.run_rank = begin, repeat, run_rank
+trial.Trial.__init__, trial.Trial.repeat, trial.run_rank = begin, repeat, run_rank
 worker.main()

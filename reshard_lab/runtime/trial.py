@@ -1,0 +1,94 @@
+"""One plan on one device of a pool: the data it starts with, repeats of the run, the check."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from reshard_lab.boxes import Box, box_shape, box_text
+from reshard_lab.errors import ReshardError, need
+from reshard_lab.planning import Plan
+from reshard_lab.runtime import oracle
+from reshard_lab.runtime.board import Deadline
+from reshard_lab.runtime.lanes import Observer
+from reshard_lab.runtime.measure import cpu_ticks
+from reshard_lab.runtime.pieces import bytes_of
+from reshard_lab.runtime.rank import devices_of, find_seat, join, run_rank
+
+_SEED_STEP = 7919  # tensors of one plan hold different data
+
+
+class Trial:
+    """A plan that this device carries out again and again, on the default process group."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        device: int,
+        ranks: Mapping[int, int],
+        seed: int,
+        timeout_s: float,
+        observe: Observer,
+    ) -> None:
+        self.plan, self.device, self.ranks = plan, device, ranks
+        self.timeout_s, self.observe = timeout_s, observe
+        self.seeds = [seed + _SEED_STEP * number for number in range(len(plan.tasks))]
+        self.boxes = [t.dst.boxes(t.shape).get(device) for t in plan.tasks]
+        held = [t.src.boxes(t.shape).get(device) for t in plan.tasks]
+        self.source = [self._empty(number, box) for number, box in enumerate(held)]
+        self.target = [self._empty(number, box) for number, box in enumerate(self.boxes)]
+        for number, (task, box) in enumerate(zip(plan.tasks, held, strict=True)):
+            if box is not None:
+                made = bytes_of(self.source[number]).numpy()
+                oracle.fill(made, task.shape, task.dtype, box, self.seeds[number])
+        self.crew = join(plan, find_seat(plan, None, ranks), Deadline(timeout_s))
+
+    def repeat(self) -> tuple[float, list[int] | None]:
+        """Seconds from the barrier to the end of this device's part; the result is checked.
+
+        Also what the CPU did meanwhile, as seen by the last device, which in a chain works until
+        the end.
+        """
+        for tensor in self.target:
+            if tensor is not None:
+                bytes_of(tensor).fill_(oracle.POISON)
+        last = self.device == devices_of(self.plan)[-1]
+        self.crew.meet(b"barrier", Deadline(self.timeout_s))
+        start = time.perf_counter()
+        before = cpu_ticks() if last else None
+        run_rank(
+            self.plan,
+            self.source,
+            ranks=self.ranks,
+            out=self.target,
+            timeout_s=self.timeout_s,
+            observe=self.observe,
+        )
+        lasted = time.perf_counter() - start
+        after = cpu_ticks() if last else None
+        if self.plan.delivers:
+            self.check()
+        if before is None or after is None:
+            return lasted, None
+        return lasted, [b - a for a, b in zip(before, after, strict=True)]
+
+    def check(self) -> None:
+        """Compare every byte that this device was brought; raises ReshardError."""
+        for number, (task, box) in enumerate(zip(self.plan.tasks, self.boxes, strict=True)):
+            if box is None:
+                continue
+            found = bytes_of(self.target[number]).numpy()
+            wrong = oracle.first_wrong(task.shape, task.dtype, box, self.seeds[number], found)
+            if wrong is not None:
+                raise ReshardError(
+                    f"device {self.device} holds wrong bytes in its destination piece "
+                    f"{box_text(box)} of tensor {number} ({task.dtype}, shape {task.shape}): "
+                    f"element {wrong.element} is 0x{wrong.found}, expected 0x{wrong.expected}"
+                )
+
+    def _empty(self, number: int, box: Box | None) -> Any:
+        torch = need("torch", "run", "running a plan on processes")
+        if box is None:
+            return None
+        return torch.empty(box_shape(box), dtype=getattr(torch, self.plan.tasks[number].dtype))
