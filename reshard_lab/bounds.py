@@ -19,23 +19,28 @@ def fluid_bound(
     durations: Sequence[float],
     senders: Sequence[tuple[Hashable, ...]],
     receivers: Sequence[tuple[Hashable, ...]],
+    speed: Mapping[Hashable, float] | None = None,
 ) -> float:
     """Seconds (or bytes, as ``durations``) no schedule can beat.
 
     The larger of the most that any receiver must take in, and the least possible largest load
     of a sender when every task may be shared out among its senders in any fractions (the linear
-    relaxation of equation 4). A task without receivers moves nothing.
+    relaxation of equation 4). A task without receivers moves nothing. ``speed`` (all 1 unless
+    given) is what each sender and receiver gets done in a unit of time; it may be infinite.
     """
     incoming: dict[Hashable, float] = {}
     loads: dict[tuple[Hashable, ...], float] = {}
     for duration, allowed, targets in zip(durations, senders, receivers, strict=True):
         if not targets or not duration:
             continue
-        key = tuple(sorted(set(allowed)))  # type: ignore[type-var]
-        loads[key] = loads.get(key, 0.0) + duration
+        if speed is None or not any(math.isinf(speed[s]) for s in allowed):
+            key = tuple(sorted(set(allowed)))  # type: ignore[type-var]
+            loads[key] = loads.get(key, 0.0) + duration
         for target in targets:
             incoming[target] = incoming.get(target, 0.0) + duration
-    return max(max(incoming.values(), default=0.0), fractional_sender_load(loads))
+    if speed is not None:
+        incoming = {target: total / speed[target] for target, total in incoming.items()}
+    return max(max(incoming.values(), default=0.0), fractional_sender_load(loads, speed))
 
 
 def unsplit_bound(durations: Iterable[float], fluid: float) -> float:
@@ -82,22 +87,31 @@ def round_up(bound: float, unit: float | None) -> float:
     return max(bound, math.ceil(steps - max(1e-6, 1e-9 * steps)) * unit)
 
 
-def fractional_sender_load(loads: Mapping[tuple[Hashable, ...], float]) -> float:
+def fractional_sender_load(
+    loads: Mapping[tuple[Hashable, ...], float], speed: Mapping[Hashable, float] | None = None
+) -> float:
     """Least possible largest sender load, ``loads`` being the total by set of allowed senders."""
     groups = [(frozenset(key), total) for key, total in loads.items()]
     if not groups:
         return 0.0
     members = [s for key, _ in groups for s in key]
     if len(members) == len(set(members)):  # the sets are disjoint: each shares out on its own
-        return max(total / len(key) for key, total in groups)
-    return _by_linear_program(groups)
+        return max(total / _speed_of(key, speed) for key, total in groups)
+    return _by_linear_program(groups, speed)
 
 
-def _by_linear_program(groups: list[tuple[frozenset[Hashable], float]]) -> float:
+def _speed_of(senders: Iterable[Hashable], speed: Mapping[Hashable, float] | None) -> float:
+    """Of all of them together."""
+    return math.fsum(1.0 if speed is None else speed[s] for s in senders)
+
+
+def _by_linear_program(
+    groups: list[tuple[frozenset[Hashable], float]], speed: Mapping[Hashable, float] | None
+) -> float:
     """The linear program's value, recomputed from its dual so that rounding cannot overstate it.
 
-    For any set U of senders, the tasks that only U may send load some member of U with at least
-    their total over |U|. The level sets of an optimal dual solution contain the best such U.
+    For any set U of senders, the tasks that only U may send take U at least their total over its
+    speed, |U| unless given. The level sets of an optimal dual solution contain the best such U.
     """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
@@ -105,6 +119,7 @@ def _by_linear_program(groups: list[tuple[frozenset[Hashable], float]]) -> float
     hosts = {h: i for i, h in enumerate(sorted({h for key, _ in groups for h in key}))}  # type: ignore[type-var]
     pairs = [(g, hosts[h]) for g, (key, _) in enumerate(groups) for h in sorted(key)]  # type: ignore[type-var]
     scale = max(total for _, total in groups)
+    fastest = 1.0 if speed is None else max(speed[h] for h in hosts)
     n = len(pairs)
     group, host = np.array(pairs).T
     column = np.arange(n)
@@ -112,7 +127,7 @@ def _by_linear_program(groups: list[tuple[frozenset[Hashable], float]]) -> float
     shares = csr_array((np.ones(n), (group, column)), shape=(len(groups), n + 1))
     load = csr_array(
         (
-            np.concatenate([np.ones(n), -np.ones(len(hosts))]),
+            np.concatenate([np.ones(n), [-_speed_of([h], speed) / fastest for h in hosts]]),
             (
                 np.concatenate([host, np.arange(len(hosts))]),
                 np.concatenate([column, np.full(len(hosts), n)]),
@@ -135,5 +150,5 @@ def _by_linear_program(groups: list[tuple[frozenset[Hashable], float]]) -> float
     for level in set(weight[weight > 0].tolist()):
         chosen = {h for h, i in hosts.items() if weight[i] >= level}
         inside = math.fsum(total for key, total in groups if key <= chosen)
-        best = max(best, inside / len(chosen))
+        best = max(best, inside / _speed_of(chosen, speed))
     return best

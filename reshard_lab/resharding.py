@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -192,7 +193,7 @@ def lower_bound_s(tasks: Iterable[ReshardingTask]) -> float:
     """Fluid lower bound in seconds of several tasks together (see ``bounds.fluid_bound``)."""
     tasks = tuple(tasks)
     cluster = need_cluster(tasks)
-    rate = cluster.nic_Bps * cluster.nics_per_host
+    rates = [r * n for r, n in zip(cluster.host_nic_Bps, cluster.host_nics, strict=True)]
     units = [u for task in tasks for u in task.unit_tasks]
     cache: dict[
         tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]
@@ -203,7 +204,11 @@ def lower_bound_s(tasks: Iterable[ReshardingTask]) -> float:
         if key not in cache:
             cache[key] = nic_hosts(unit, cluster)
         ends.append(cache[key])
-    return fluid_bound([u.nbytes / rate for u in units], [e[0] for e in ends], [e[1] for e in ends])
+    # In time on a host of the fastest NICs (of finite speed); others get less done in it.
+    fastest = max((r for r in rates if r < math.inf), default=math.inf)
+    speed = None if cluster.uniform else {h: rate / fastest for h, rate in enumerate(rates)}
+    lasts = [u.nbytes / fastest for u in units]
+    return fluid_bound(lasts, [e[0] for e in ends], [e[1] for e in ends], speed)
 
 
 def _holders(grid: Grid, devices: tuple[int, ...]) -> tuple[list[tuple[int, ...]], np.ndarray]:
