@@ -366,8 +366,10 @@ def test_ctrl_c_while_running_leaves_nothing_behind():
     )
     try:
         deadline = time.monotonic() + 60
-        while len(members(process.pid)) < 4 and time.monotonic() < deadline:
-            time.sleep(0.1)  # until the two devices are there, beside the command and the zygote
+        while len(members(process.pid)) < 4:  # the command, the zygote and two devices
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
         time.sleep(1)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         out, err = process.communicate(timeout=30)
