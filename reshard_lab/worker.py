@@ -1,5 +1,7 @@
 """The processes behind a pool: ``python -m reshard_lab.worker``, started by the launcher.
 
+With options (``--plan FILE ...``) it is one rank of a plan under torchrun instead.
+
 One process, the zygote, imports torch once and forks a worker for every device, again after a
 failure. It passes commands on to the workers and their reports to the launcher, says when one
 dies, and ends, together with the workers and the pool's folder, when its standard input closes:
@@ -9,7 +11,6 @@ whatever happens to the launcher, nothing stays behind.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import selectors
 import shutil
@@ -22,8 +23,9 @@ from typing import Any, NoReturn
 
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.planning import Plan
-from reshard_lab.runtime import network
+from reshard_lab.runtime import network, torchrun
 from reshard_lab.runtime.board import LateError, PeerError
+from reshard_lab.runtime.process import die_with
 from reshard_lab.runtime.protocol import LineReader, Progress, write_line
 from reshard_lab.runtime.trial import Trial
 
@@ -139,7 +141,7 @@ def _live(
         os.dup2(errors, 1)
         os.dup2(errors, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        _die_with(parent)
+        die_with(parent)
         worker = Worker(config, forks, device, reports)
         while (lines := commands.read()) is not None:
             for line in lines:
@@ -150,15 +152,6 @@ def _live(
     finally:
         sys.stderr.flush()
         os._exit(code)
-
-
-def _die_with(parent: int) -> None:
-    """Have the kernel end this process with its parent (a single thread), where it can."""
-    if sys.platform == "linux":
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 class Worker:
@@ -221,6 +214,8 @@ class Worker:
 
 def main() -> None:
     """The zygote: its first line of input says which devices, and in which folder to meet."""
+    if len(sys.argv) > 1:
+        sys.exit(torchrun.main(sys.argv[1:]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the launcher, which ends us
     reports = os.dup(1)
     os.dup2(2, 1)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError
+from reshard_lab.runtime.process import child_environment
 
 RECIPE = (
     *("unshare", "--user", "--map-root-user", "--net", "--mount", "--pid"),
@@ -189,10 +190,8 @@ def refused() -> str | None:
         "build(network); enter(network.nics[1].name)"
     )
     command = [*RECIPE, sys.executable, "-c", code, json.dumps(trial)]
-    package = str(Path(__file__).resolve().parents[2])
-    found_in = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     try:
-        _call(*command, env={"PYTHONPATH": found_in})
+        _call(*command, env=child_environment())
     except ReshardError as error:
         return str(error)
     return None
@@ -214,7 +213,7 @@ def _batch(tool: tuple[str, ...], lines: Iterable[str]) -> None:
 
 def _call(*command: str, text: str = "", env: dict[str, str] | None = None) -> None:
     """Run a program to its end; raises ReshardError with the last line that it complained in."""
-    environment = os.environ | {"PATH": _PATH} | (env or {})
+    environment = (env or os.environ) | {"PATH": _PATH}
     try:
         done = subprocess.run(
             command, input=text, capture_output=True, text=True, env=environment, timeout=_LIMIT_S

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from reshard_lab.errors import ReshardError, choose
 from reshard_lab.planning import Plan
+from reshard_lab.runtime.agent import run_torchrun
 from reshard_lab.runtime.emulated import emulation_of
 from reshard_lab.runtime.launch import Pool
 from reshard_lab.runtime.measure import Measurement
@@ -26,7 +27,10 @@ def run(
         ``"local"``: one process a device on this machine, over loopback. ``"emulated"``: the
         same, each host in a network namespace behind NICs of the plan's speed; where that is more
         than this machine can emulate, all NICs are slowed down alike, and the measurement says
-        so. A sweep of plans is faster on one ``Pool`` or ``EmulatedCluster``.
+        so. ``"torchrun"``: one process a GPU of this machine, with NCCL (with gloo, on the CPU,
+        where there is no GPU); prints a line a run.
+
+    A sweep of plans is faster on one ``Pool`` or ``EmulatedCluster``.
     """
     if not isinstance(plan, Plan):
         raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {plan!r}")
@@ -49,4 +53,5 @@ def _run_emulated(
 PLACES: dict[str, Callable[[Plan, int, int, float, int], Measurement]] = {
     "local": _run_local,
     "emulated": _run_emulated,
+    "torchrun": run_torchrun,
 }

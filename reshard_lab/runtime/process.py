@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import os
 import selectors
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,15 +35,13 @@ class PoolProcess:
         if importlib.util.find_spec("torch") is None:
             need("torch", "run", "running a plan on processes")
         self.folder = Path(tempfile.mkdtemp(prefix="reshard_lab-"))
-        path = os.pathsep.join(filter(None, (str(_PACKAGE), os.environ.get("PYTHONPATH"))))
-        threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
         with open(self.folder / "stderr", "wb") as errors:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=os.environ | threads | {"PYTHONPATH": path},
+                env=child_environment(),
                 bufsize=0,
                 start_new_session=True,  # what ends all of our group would leave the folder
             )
@@ -108,3 +108,22 @@ def _end(process: subprocess.Popen[bytes], folder: Path, owner: int) -> None:
 def worker_command(prefix: tuple[str, ...] = ()) -> list[str]:
     """How the pool's process is started."""
     return [*prefix, sys.executable, "-m", "reshard_lab.worker"]
+
+
+def child_environment() -> dict[str, str]:
+    """For processes that import this package: it is found, and computes with one thread each."""
+    path = os.pathsep.join(filter(None, (str(_PACKAGE), os.environ.get("PYTHONPATH"))))
+    threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+    return os.environ | threads | {"PYTHONPATH": path}
+
+
+def die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when its parent dies, where it can.
+
+    Its parent's thread that started it, to be exact.
+    """
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, number)
+    if os.getppid() != parent:
+        os._exit(1)

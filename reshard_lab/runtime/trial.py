@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from reshard_lab.boxes import Box, box_shape, box_text
@@ -29,10 +29,13 @@ class Trial:
         ranks: Mapping[int, int],
         seed: int,
         timeout_s: float,
-        observe: Observer,
+        observe: Observer | None = None,
+        carrier: str | None = None,
     ) -> None:
         self.plan, self.device, self.ranks = plan, device, ranks
-        self.timeout_s, self.observe = timeout_s, observe
+        self.timeout_s, self.observe, self.carrier = timeout_s, observe, carrier
+        seat = find_seat(plan, None, ranks, carrier)
+        self.on, self.how = seat.on, seat.carrier
         self.seeds = [seed + _SEED_STEP * number for number in range(len(plan.tasks))]
         self.boxes = [t.dst.boxes(t.shape).get(device) for t in plan.tasks]
         held = [t.src.boxes(t.shape).get(device) for t in plan.tasks]
@@ -40,9 +43,10 @@ class Trial:
         self.target = [self._empty(number, box) for number, box in enumerate(self.boxes)]
         for number, (task, box) in enumerate(zip(plan.tasks, held, strict=True)):
             if box is not None:
-                made = bytes_of(self.source[number]).numpy()
-                oracle.fill(made, task.shape, task.dtype, box, self.seeds[number])
-        self.crew = join(plan, find_seat(plan, None, ranks), Deadline(timeout_s))
+                made = oracle.pattern(task.shape, task.dtype, box, self.seeds[number])
+                torch = need("torch", "run", "running a plan on processes")
+                bytes_of(self.source[number]).copy_(torch.from_numpy(made))
+        self.crew = join(plan, seat, Deadline(timeout_s))
 
     def repeat(self) -> tuple[float, list[int] | None]:
         """Seconds from the barrier to the end of this device's part; the result is checked.
@@ -55,7 +59,7 @@ class Trial:
                 bytes_of(tensor).fill_(oracle.POISON)
         last = self.device == devices_of(self.plan)[-1]
         self.crew.meet(b"barrier", Deadline(self.timeout_s))
-        start = time.perf_counter()
+        elapsed = _stopwatch(self.on)
         before = cpu_ticks() if last else None
         run_rank(
             self.plan,
@@ -64,8 +68,9 @@ class Trial:
             out=self.target,
             timeout_s=self.timeout_s,
             observe=self.observe,
+            carrier=self.carrier,
         )
-        lasted = time.perf_counter() - start
+        lasted = elapsed()
         after = cpu_ticks() if last else None
         if self.plan.delivers:
             self.check()
@@ -78,7 +83,7 @@ class Trial:
         for number, (task, box) in enumerate(zip(self.plan.tasks, self.boxes, strict=True)):
             if box is None:
                 continue
-            found = bytes_of(self.target[number]).numpy()
+            found = bytes_of(self.target[number]).cpu().numpy()
             wrong = oracle.first_wrong(task.shape, task.dtype, box, self.seeds[number], found)
             if wrong is not None:
                 raise ReshardError(
@@ -91,4 +96,23 @@ class Trial:
         torch = need("torch", "run", "running a plan on processes")
         if box is None:
             return None
-        return torch.empty(box_shape(box), dtype=getattr(torch, self.plan.tasks[number].dtype))
+        dtype = getattr(torch, self.plan.tasks[number].dtype)
+        return torch.empty(box_shape(box), dtype=dtype, device=self.on)
+
+
+def _stopwatch(on: Any) -> Callable[[], float]:
+    """Started now; gives the seconds until it is called: those of the GPU where the pieces are."""
+    if on.type != "cuda":
+        start = time.perf_counter()
+        return lambda: time.perf_counter() - start
+    cuda = need("torch", "run", "running a plan on processes").cuda
+    cuda.synchronize(on)
+    first, second = (cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+
+    def elapsed() -> float:
+        second.record()
+        second.synchronize()
+        return float(first.elapsed_time(second)) / 1e3
+
+    return elapsed
