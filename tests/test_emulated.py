@@ -1,6 +1,8 @@
 """Emulated clusters: what they deliver and say, what they refuse, what they leave behind."""
 
+import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import leftovers
 import pytest
 
 import reshard_lab as rl
+from reshard_lab import cli
 from reshard_lab.runtime import emulated, network
 
 pytest.importorskip("torch")
@@ -99,7 +102,7 @@ def test_run_emulates_the_hosts_of_the_plan_with_nics_slowed_down(monkeypatch):
 
 def test_speeds_that_can_be_emulated_are_kept():
     made = columns_to_rows(rl.Cluster(hosts=2, devices_per_host=1, nic="30Mbit"), [0], [1])
-    assert emulated.emulation_of(made).cluster.nic_Bps == 30e6 / 8
+    assert emulated.emulation_of(made.cluster, [0, 1]).cluster.nic_Bps == 30e6 / 8
 
 
 def test_nics_faster_than_the_processor_are_refused():
@@ -191,6 +194,28 @@ def test_nothing_is_left_of_a_launcher_that_is_stopped(tmp_path, number):
     finally:
         process.kill()
     assert leftovers.gone(pids) and leftovers.traces(tmp_path) == before
+
+
+TWO_HOSTS = shlex.split("--shape 64 --src-mesh 1 --src-spec R --dst-mesh 1 --dst-spec R")
+FEW = ["--repeats", "2", "--warmup", "0", "--where", "emulated", "--json"]
+
+
+def test_the_command_line_runs_and_compares_on_an_emulated_cluster(capsys, monkeypatch):
+    monkeypatch.setattr(emulated, "LEAST_SHARE", 0.0)
+    assert cli.main(["run", *TWO_HOSTS, *FEW]) == 0
+    stamp = json.loads(capsys.readouterr().out)["measurement"]["environment"]
+    assert stamp["where"] == "emulated" and "emulated 400 Mbit/s NICs" in stamp["link"]
+    strategies = ["--strategies", "send_recv,broadcast"]
+    assert cli.main(["bench", *TWO_HOSTS, *FEW, *strategies]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (
+        "the emulated cluster: Cluster(hosts=2, devices_per_host=1, nic='400Mbit/s'"
+        in (data["predicted_on"])
+    )
+    wire = 64 * 4 / 50e6
+    assert [row["predicted_s"] for row in data["rows"]] == pytest.approx([wire, wire])
+    assert cli.main(["bench", *TWO_HOSTS, *FEW, "--fit"]) == 2
+    assert "--fit is for --where local" in capsys.readouterr().err
 
 
 def test_where_namespaces_are_not_allowed_the_error_says_what_to_do(monkeypatch):

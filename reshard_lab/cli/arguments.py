@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,10 +65,11 @@ def add_plan(parser: argparse.ArgumentParser, strategy: bool = True) -> None:
     group.add_argument("--seed", type=int, default=0, help="seed of what draws at random (0)")
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
+def add_run(parser: argparse.ArgumentParser, places: Sequence[str]) -> None:
     """Options that say where, and how often, to run."""
     group = parser.add_argument_group("run")
-    group.add_argument("--where", default="local", choices=("local",), help="default local")
+    place = f"{', '.join(places)} (default local)"
+    group.add_argument("--where", default="local", choices=places, help=place)
     group.add_argument("--repeats", type=int, default=10, help="timed runs (10)")
     group.add_argument("--warmup", type=int, default=3, help="runs before those (3)")
     group.add_argument(

@@ -7,12 +7,14 @@ import argparse
 from reshard_lab.cli.arguments import add_plan, add_run, add_task, task_data, task_of
 from reshard_lab.cli.output import MEASURED, Output, frame_text
 from reshard_lab.cli.run import environment_rows
-from reshard_lab.errors import choose
-from reshard_lab.experiments.compare import Case, Fit, compare, fit_one_transfer
+from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError, choose
+from reshard_lab.experiments.compare import Case, compare, fit_one_transfer
 from reshard_lab.experiments.figures import FIGURE5_STRATEGIES
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask, need_cluster
-from reshard_lab.runtime import Measurement, Pool
+from reshard_lab.runtime import EmulatedCluster, Measurement, Pool
+from reshard_lab.runtime.emulated import emulation_of
 from reshard_lab.strategies import STRATEGIES
 from reshard_lab.units import parse_seconds
 
@@ -23,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     add_task(parser)
     add_plan(parser, strategy=False)
-    add_run(parser)
+    add_run(parser, ("local", "emulated"))
     names = f"a list such as send_recv,broadcast (default {','.join(FIGURE5_STRATEGIES)})"
     parser.add_argument("--strategies", default=",".join(FIGURE5_STRATEGIES), help=names)
     fit = "predict with a cluster fitted from one measured transfer, not with the one described"
@@ -36,7 +38,12 @@ def run(args: argparse.Namespace) -> Output:
     names = [choose("strategy", s.strip(), STRATEGIES) for s in args.strategies.split(",")]
     timeout_s = parse_seconds(args.timeout, "--timeout")
     stamps = []
-    with Pool(devices=sorted({*task.src.mesh.devices, *task.dst.mesh.devices, 0, 1})) as pool:
+    emulated = args.where == "emulated"
+    if emulated and args.fit:
+        raise ReshardError(
+            "--fit is for --where local: an emulated cluster has the speed it is given"
+        )
+    with _place(task, emulated) as pool:
 
         def measure(made: Plan) -> Measurement:
             measured = pool.run(made, args.repeats, args.warmup, timeout_s, args.seed)
@@ -44,9 +51,13 @@ def run(args: argparse.Namespace) -> Output:
             return measured
 
         basis = f"the cluster described: {task.cluster!r}"
+        if isinstance(pool, EmulatedCluster):
+            task = _on(task, pool.cluster)
+            basis = f"the emulated cluster: {task.cluster!r}"
         if args.fit:
             fit = fit_one_transfer(measure, max(task.nbytes, 1))
-            task = _on(task, fit)
+            described = need_cluster([task])
+            task = _on(task, fit.cluster(described.hosts, described.devices_per_host))
             basis = f"a cluster fitted from one measured transfer: {fit}"
         cases = [
             Case({}, plan(task, s, scheduler=args.scheduler, chunks=args.chunks, seed=args.seed))
@@ -64,8 +75,13 @@ def run(args: argparse.Namespace) -> Output:
     return Output(text, data)
 
 
-def _on(task: ReshardingTask, fit: Fit) -> ReshardingTask:
-    """``task`` on a cluster of the same hosts with the speeds of ``fit``."""
-    described = need_cluster([task])
-    fitted = fit.cluster(described.hosts, described.devices_per_host)
-    return ReshardingTask(task.shape, task.dtype, task.src, task.dst, fitted)
+def _place(task: ReshardingTask, emulated: bool) -> Pool | EmulatedCluster:
+    devices = {*task.src.mesh.devices, *task.dst.mesh.devices}
+    if emulated:
+        return emulation_of(need_cluster([task]), sorted(devices))
+    return Pool(sorted(devices | {0, 1}))
+
+
+def _on(task: ReshardingTask, cluster: Cluster) -> ReshardingTask:
+    """``task`` on a cluster of the same hosts with other speeds."""
+    return ReshardingTask(task.shape, task.dtype, task.src, task.dst, cluster)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
 from typing import Any
 
 from reshard_lab.cli.arguments import add_plan, add_run, add_task, plan_or_file
@@ -11,6 +13,7 @@ from reshard_lab.cli.plan import plan_data
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import Measurement
 from reshard_lab.runtime import run as run_plan
+from reshard_lab.runtime.places import PLACES
 from reshard_lab.units import format_bytes, format_rate, format_seconds, parse_seconds
 
 HELP = "carry a resharding out on processes of this machine, check it and time it"
@@ -21,20 +24,21 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", nargs="?", metavar="PLAN", help="a file that 'plan -o' wrote")
     add_task(parser, required=False)
     add_plan(parser)
-    add_run(parser)
+    add_run(parser, tuple(PLACES))
 
 
 def run(args: argparse.Namespace) -> Output:
     """Run the plan of a file, or the one that the options describe."""
     made = plan_or_file(args)
-    measured = run_plan(
-        made,
-        where=args.where,
-        repeats=args.repeats,
-        warmup=args.warmup,
-        timeout_s=parse_seconds(args.timeout, "--timeout"),
-        seed=args.seed,
-    )
+    with contextlib.redirect_stdout(sys.stderr):  # a line a run, under torchrun
+        measured = run_plan(
+            made,
+            where=args.where,
+            repeats=args.repeats,
+            warmup=args.warmup,
+            timeout_s=parse_seconds(args.timeout, "--timeout"),
+            seed=args.seed,
+        )
     data = {"plan": plan_data(made), "measurement": measured.to_dict()}
     return Output(_text(made, measured), data)
 

@@ -46,7 +46,7 @@ def _run_local(plan: Plan, repeats: int, warmup: int, timeout_s: float, seed: in
 def _run_emulated(
     plan: Plan, repeats: int, warmup: int, timeout_s: float, seed: int
 ) -> Measurement:
-    with emulation_of(plan) as emulated:
+    with emulation_of(plan.cluster, devices_of(plan)) as emulated:
         return emulated.run(plan, repeats, warmup, timeout_s, seed)
 
 
