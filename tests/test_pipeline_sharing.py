@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import reshard_lab as rl
 from reshard_lab import pipeline
-from reshard_lab.pipeline.engine import fair_speeds
+from reshard_lab.pipeline.engine import carry_out, fair_speeds
+from reshard_lab.pipeline.graph import Graph
 from reshard_lab.pipeline.loads import Load
 
 SECOND = 10**6  # bytes that a NIC of the clusters below moves in a second
@@ -64,6 +65,18 @@ def test_time_of_a_tensor_is_its_plans():
     assert pipeline.simulate(schedule, 1, 2, plans[:1]).makespan_s == pytest.approx(
         6 + sum(p.makespan_s for p in plans)
     )
+
+
+def test_gradients_go_the_other_way():
+    """One device to four hosts one after another; back, the four pieces come from one each."""
+    cluster = cluster_of(5)
+    src, dst = rl.Layout(rl.Mesh([0]), "R"), rl.Layout(rl.Mesh([1, 2, 3, 4]), "R")
+    task = rl.ReshardingTask((SECOND,), "int8", src, dst, cluster)
+    timeline = pipeline.simulate(
+        pipeline.schedule("gpipe", 2, 1), 1, 1, [task], strategy="send_recv"
+    )
+    assert bars(timeline, "link 0>1") == [(1, 5)]
+    assert bars(timeline, "link 1>0") == [(7, 8)]
 
 
 def test_several_tensors_of_a_link_are_planned_together():
@@ -202,33 +215,63 @@ def test_speeds_of_many_transfers_are_max_min_fair():
     assert_max_min_fair(made)
 
 
-def slow_sharing(graph, ports, step: float) -> list[float]:
-    """Ends of all items when time goes up in small steps, speeds set anew in each."""
+def slow_sharing(graph, ports) -> list[float]:
+    """Ends of all items; whenever one ends, the speeds of all that run are set anew."""
     todo = [load.duration_s for load in graph.loads]
     ends: dict[int, float] = {}
-    known: dict[tuple[int, ...], tuple[float, ...]] = {}
     now = 0.0
     while len(ends) < len(todo):
-        moving = True
-        while moving:
-            running = [
-                i
-                for i in range(len(todo))
-                if i not in ends and all(j in ends for j in graph.before(i))
-            ]
-            done = [i for i in running if todo[i] <= 1e-9]
-            ends |= dict.fromkeys(done, now)
-            moving = bool(done)
-        key = tuple(running)
-        if key not in known:
-            known[key] = fair_speeds([graph.loads[i] for i in running], ports)
-        for i, speed in zip(running, known[key], strict=True):
-            todo[i] -= speed * step
+        running = [
+            i for i in range(len(todo)) if i not in ends and all(j in ends for j in graph.before(i))
+        ]
+        speeds = fair_speeds([graph.loads[i] for i in running], ports)
+        step, first = min((todo[i] / v, i) for i, v in zip(running, speeds, strict=True))
         now += step
+        for i, speed in zip(running, speeds, strict=True):
+            todo[i] = max(0.0, todo[i] - step * speed)
+        ends[first] = now
     return [ends[i] for i in range(len(todo))]
 
 
-@settings(max_examples=30, deadline=None)
+@st.composite
+def graphs(draw) -> Graph:
+    """Items on few stages and links, with any loads, each waiting for some of those before it."""
+    a_load = st.builds(
+        Load,
+        st.sampled_from([0.0, 0.5, 1.0, 3.0]),
+        st.dictionaries(
+            st.tuples(st.just("tx"), st.integers(0, 4)),
+            st.sampled_from([0.1, 0.5, 0.75, 1.0]),
+            max_size=2,
+        ).map(lambda ports: tuple(sorted(ports.items()))),
+    )
+    count = draw(st.integers(1, 14))
+    loads = draw(st.lists(a_load, min_size=count, max_size=count))
+    first, after = [0], []
+    last: dict[tuple[int, int], int] = {}
+    stages, targets = [], []
+    for item in range(count):
+        link = (draw(st.integers(0, 2)), draw(st.integers(0, 2)))
+        after += [last[link]] if link in last else []
+        after += draw(st.lists(st.integers(0, item - 1), max_size=1)) if item else []
+        last[link] = item
+        stages.append(link[0])
+        targets.append(link[1])
+        first.append(len(after))
+    return Graph([], stages, targets, [], loads, first, after)
+
+
+@settings(max_examples=200, deadline=None)
+@given(graphs())
+def test_any_traffic_is_the_slow_simulators(graph):
+    ports = frozenset(port for load in graph.loads for port, _ in load.ports)
+    starts, ends = carry_out(graph)
+    assert ends == pytest.approx(slow_sharing(graph, ports), rel=1e-9)
+    for item, start in enumerate(starts):
+        assert start == max((ends[i] for i in graph.before(item)), default=0.0)
+
+
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(0, 2), min_size=3, max_size=3),
     st.lists(st.integers(0, 3), min_size=4, max_size=4),
@@ -243,9 +286,7 @@ def test_sharing_is_the_slow_simulators(compute, sizes, name, overlap):
     schedule = pipeline.schedule(name, 3, 2)
     timeline = pipeline.simulate(schedule, compute, sizes[3], links, overlap=overlap, skips=[skip])
     ports = frozenset(port for load in timeline.graph.loads for port, _ in load.ports)
-    step = 1 / 64  # speeds here are 1 or a half, so that all events fall on steps
-    slow = slow_sharing(timeline.graph, ports, step)
-    assert timeline.ends_s == pytest.approx(slow, abs=1e-6)
+    assert timeline.ends_s == pytest.approx(slow_sharing(timeline.graph, ports), rel=1e-9)
 
 
 def test_one_cluster_for_all():

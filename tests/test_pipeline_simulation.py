@@ -205,6 +205,9 @@ def test_delayed_weights_let_the_gradient_leave_early():
     halves = pipeline.simulate(pipeline.schedule("1f1b", 2, 1, delay_weights=True), **times)
     assert whole.makespan_s == 1 + 0.5 + 1 + 2 + 0.5 + 2
     assert halves.makespan_s == whole.makespan_s - 0.75
+    del times["weight_s"]  # half of the backward unless given
+    halves = pipeline.simulate(pipeline.schedule("1f1b", 2, 1, delay_weights=True), **times)
+    assert halves.makespan_s == whole.makespan_s - 1
 
 
 def test_a_skip_holds_back_its_target():
@@ -213,6 +216,8 @@ def test_a_skip_holds_back_its_target():
     timeline = pipeline.simulate(schedule, 1, 1, skips=[pipeline.Skip(0, 2, 5, 4)])
     # F0 at 0, skip 1-6, F2 6-7, B2 7-8, its gradient 8-12, B0 12-13
     assert timeline.makespan_s == 13
+    exposed = [share.communication * 13 for share in timeline.shares]
+    assert exposed == pytest.approx([4, 0, 5])
     assert {"link 0>2", "link 2>0"} < set(timeline.rows)
     slow_path = [(e.row, e.op) for e in timeline.critical_path]
     assert slow_path == [
@@ -231,7 +236,7 @@ def test_neighbours_and_skips_of_one_pair_share_a_link():
     timeline = pipeline.simulate(pipeline.schedule("inference", 2, 1), 1, None, 2, skips=[skip])
     assert timeline.makespan_s == 1 + 2 + 2 + 1
     bars = [(e.tensor, e.start_s) for e in timeline.events if e.row == "link 0>1"]
-    assert bars == [("0>1", 1), ("0>1", 3)]
+    assert bars == [("0>1", 1), ("skip 0>1", 3)]
 
 
 def test_interleaved_wraps_around():

@@ -106,7 +106,10 @@ def simulate(
         graph,
         tuple(starts),
         tuple(ends),
-        tuple(f"{r.source}>{r.target}" for r in routes),
+        tuple(
+            f"{'skip ' if k >= lists.pieces - 1 else ''}{r.source}>{r.target}"
+            for k, r in enumerate(routes)
+        ),
         _sizes(lists, activation_bytes),
     )
 

@@ -27,7 +27,8 @@ class Event(NamedTuple):
     """``"forward"``, ``"backward"``, ``"input gradient"``, ``"weight gradient"``; for a transfer
     ``"activation"`` or ``"gradient"``."""
     tensor: str
-    """For a transfer the pieces of the model at its ends, as ``"0>1"``; empty for an op."""
+    """For a transfer the pieces of the model at its ends, as ``"0>1"`` or ``"skip 0>2"``; empty
+    for an op."""
     microbatch: int
     chunk: int
     start_s: float
@@ -47,7 +48,7 @@ class PipelineTimeline:
     """By item."""
     ends_s: tuple[float, ...]
     tensors: tuple[str, ...]
-    """By route: the pieces of the model at its ends, as ``"0>1"``."""
+    """By route: the pieces of the model at its ends, as ``"0>1"`` or ``"skip 0>2"``."""
     activation_bytes: tuple[int, ...] | None
     """By piece of the model: bytes of one microbatch kept for its backward, if given."""
 
