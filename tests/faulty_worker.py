@@ -20,11 +20,12 @@ from reshard_lab.runtime.pieces import bytes_of
 healthy_init, healthy_observe = worker.Worker.__init__, worker.Worker.observe
 healthy_begin, healthy_repeat = trial.Trial.__init__, trial.Trial.repeat
 healthy_run_rank = trial.run_rank
+file = Path(sys.argv.pop(1))
 now = {"device": None, "repeat": 0, "fault": {}}
 
 
 def read_fault():
-    now["fault"] = json.loads(Path(sys.argv[1]).read_text())
+    now["fault"] = json.loads(file.read_text())
 
 
 def strikes(*kinds):
