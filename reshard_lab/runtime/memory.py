@@ -10,6 +10,7 @@ from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
 from reshard_lab.planning.verify import order_of_hops
 from reshard_lab.resharding import ReshardingTask
+from reshard_lab.runtime.arrays import new
 from reshard_lab.transfer import Transfer
 from reshard_lab.units import dtype_name
 
@@ -56,7 +57,7 @@ class _Run:
         self.source = check_pieces(task, pieces, self.have)
         like = next(iter(self.source.values()), None)
         self.result = {
-            device: _new(like, box_shape(box), task.dtype) for device, box in self.need.items()
+            device: new(like, box_shape(box), task.dtype) for device, box in self.need.items()
         }
 
     def move(self, transfer: Transfer, hop: int) -> None:
@@ -113,15 +114,3 @@ def _one_a_task(plan: Plan, pieces: Any) -> list[Pieces]:
             "give a list with one {device: array} a task"
         )
     return list(pieces)
-
-
-def _new(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    """An array of the same kind as ``like`` (numpy if nothing was given: an empty tensor)."""
-    if like is None:
-        import numpy as np
-
-        return np.empty(shape, dtype)
-    if hasattr(like, "new_empty"):  # torch
-        return like.new_empty(shape)
-    module = __import__(type(like).__module__.split(".")[0])  # numpy or cupy
-    return module.empty(shape, like.dtype)
