@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reshard_lab.bounds import common_unit, fluid_bound, fractional_sender_load, unsplit_bound
 from reshard_lab.scheduling import METHODS, Problem, check, cpsat, solve
 from reshard_lab.scheduling.budget import Budget
-from reshard_lab.scheduling.concurrent import Nics
+from reshard_lab.scheduling.concurrent import Ports
 from reshard_lab.scheduling.configurations import generate, slot_schedule
 from reshard_lab.scheduling.dispatch import Table, dispatch
 from reshard_lab.scheduling.insertion import insert_widest
@@ -340,7 +340,8 @@ def test_rates_are_max_min_fair(flows, data):
     count = np.array(
         data.draw(st.lists(st.integers(1, 3), min_size=len(flows), max_size=len(flows)))
     )
-    rate, _ = Nics(flows).max_min(count)
+    uses = [[(("tx", s), 1.0), *((("rx", r), 1.0) for r in to)] for s, to in flows]
+    rate, _ = Ports(uses).max_min(count)
     used: dict = {}
     fastest: dict = {}
     for f, (sender, receivers) in enumerate(flows):

@@ -88,7 +88,7 @@ def test_ordered_plans_take_the_time_they_were_planned_for(strategy, overlap, se
         nics=(1, 2) if overlap else (1,),
         intra=(1e8, 2e9, 1e11, np.inf),
     )
-    plan = rl.plan(task, strategy, chunks=int(rng.choice([1, 3, 32, 100])))
+    plan = rl.plan(task, strategy, "load_balance", chunks=int(rng.choice([1, 3, 32, 100])))
     planned = plan.makespan_s
     assert rl.simulate(plan, "fluid").duration_s == pytest.approx(planned, rel=1e-9)
     found = rl.simulate(plan, "chunks", verify=False).duration_s
@@ -141,7 +141,8 @@ def test_against_a_simulator_of_fixed_time_steps():
             nics=(1, 2),
             sizes=(20, 60),
         )
-        plan = rl.plan(task, str(rng.choice(STRATEGIES)), chunks=int(rng.choice([3, 5, 8])))
+        strategy, chunks = str(rng.choice(STRATEGIES)), int(rng.choice([3, 5, 8]))
+        plan = rl.plan(task, strategy, "load_balance", chunks=chunks)
         if plan.strategy in ("send_recv", "broadcast") and rng.random() < 0.7:
             plan = unordered(plan)
         timeline = rl.simulate(plan, "chunks", verify=False)

@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from reshard_lab.boxes import Box
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import choose, whole
+from reshard_lab.errors import ReshardError, choose, whole
 from reshard_lab.layout import Layout
+from reshard_lab.planning.builder import Builder
+from reshard_lab.planning.chunks import check_chunks
+from reshard_lab.planning.parts import Parts, through_doors
 from reshard_lab.planning.record import Plan, PlannedUnit
-from reshard_lab.resharding import ReshardingTask, UnitTask, need_cluster
-from reshard_lab.scheduling import METHODS, SHARED_OUT, Problem, Schedule, solve
-from reshard_lab.strategies import (
-    STRATEGIES,
-    Chain,
-    Delivery,
-    Payload,
-    Phase,
-    Receivers,
-    Ring,
-    Sends,
-    alpa_cuts,
-    make_phases,
-    phases_s,
-    receivers_of,
-)
-from reshard_lab.transfer import Transfer
+from reshard_lab.resharding import ReshardingTask, lower_bound_s, need_cluster
+from reshard_lab.scheduling import METHODS, SHARED_OUT, Problem, Schedule, meets, solve
+from reshard_lab.scheduling.nics import one_nic_a_host, pieces_of
+from reshard_lab.strategies import STRATEGIES, alpa_cuts
 from reshard_lab.units import format_seconds
 
 _AUTO = ("broadcast", "global_allgather", "local_allgather", "send_recv")
+_CLOSE = 1.02
+"""Whole tasks within this factor of the lower bound are not compared with anything else."""
+_WORTH = 0.99
+"""Cutting tasks, or giving up their order, has to promise at least this factor in time."""
+_LIMITS_S = (0.1, 1.0)
+"""Search for a schedule where the caller did not choose how: longer only if it is not close."""
 
 
 def plan(
     tasks: ReshardingTask | Iterable[ReshardingTask],
     strategy: str = "broadcast",
     scheduler: str = "auto",
-    chunks: int = 100,
+    chunks: int | str = 100,
     seed: int = 0,
 ) -> Plan:
     """Plan one resharding, or several as one joint plan.
@@ -46,9 +41,13 @@ def plan(
         ``send_recv``, ``local_allgather``, ``global_allgather``, ``broadcast`` (section 3.1),
         ``alpa``, ``signal`` (section 5) or ``auto`` (the shortest of the first four).
     scheduler:
-        a method of ``scheduling.solve`` that keeps tasks whole (section 3.2).
+        a method of ``scheduling.solve`` (section 3.2). ``split`` and ``concurrent`` go with
+        ``broadcast``. ``auto`` keeps tasks whole, unless a broadcast is predicted to take less
+        time with tasks shared out or without an order; ``notes`` say why. ``split`` keeps them
+        whole where cutting them does not pay.
     chunks:
-        K, the chunks of a broadcast; never more than the payload's bytes.
+        K, the chunks of a broadcast, never more than the payload's bytes; ``"auto"`` takes the
+        best number for every chain.
 
     >>> from reshard_lab import Cluster, Layout, ReshardingTask
     >>> cluster = Cluster(hosts=4, devices_per_host=2)
@@ -60,229 +59,147 @@ def plan(
     listed = (tasks,) if isinstance(tasks, ReshardingTask) else tuple(tasks)
     cluster = need_cluster(listed)
     choose("strategy", strategy, (*STRATEGIES, "auto"))
-    choose("scheduler", scheduler, [m for m in METHODS if m not in SHARED_OUT])
-    whole("chunks", chunks, 1)
+    choose("scheduler", scheduler, METHODS)
+    check_chunks(chunks)
     whole("seed", seed)
-    schedule = solve(Problem.from_tasks(listed), scheduler, seed=seed)
-    if strategy != "auto":
-        return _build(listed, cluster, strategy, schedule, chunks, seed, ())
-    made = [_build(listed, cluster, s, schedule, chunks, seed, ()) for s in _AUTO]
+    if scheduler in SHARED_OUT and strategy not in ("broadcast", "auto"):
+        raise ReshardError(
+            f"scheduler {scheduler!r} goes with strategy 'broadcast', not {strategy!r}; "
+            "use that strategy, or a scheduler of whole tasks such as 'auto'"
+        )
+    if strategy != "auto" or scheduler in SHARED_OUT:
+        strategy = "broadcast" if strategy == "auto" else strategy
+        return _Planner(listed, cluster, strategy, chunks, seed).plan(scheduler)
+    made = [_Planner(listed, cluster, s, chunks, seed).plan(scheduler) for s in _AUTO]
     best = min(made, key=lambda p: p.makespan_s)
     times = ", ".join(f"{p.strategy} {format_seconds(p.makespan_s)}" for p in made)
     note = f"strategy auto: {best.strategy} has the shortest predicted time ({times})"
-    return _build(listed, cluster, best.strategy, schedule, chunks, seed, (note,))
+    return replace(best, notes=(note, *best.notes))
 
 
-class _Job(NamedTuple):
-    """One delivery of a unit task and the ports it keeps busy."""
+class _Planner:
+    """Plans of one set of tasks under one strategy."""
 
-    way: Delivery
-    ports: tuple[tuple[str, int], ...]
-
-
-def _build(
-    tasks: tuple[ReshardingTask, ...],
-    cluster: Cluster,
-    strategy: str,
-    schedule: Schedule,
-    chunks: int,
-    seed: int,
-    notes: tuple[str, ...],
-) -> Plan:
-    builder = _Builder(cluster, strategy, chunks, _hosts_overlap(tasks, cluster))
-    where = [(t, u) for t, task in enumerate(tasks) for u in range(len(task.unit_tasks))]
-    cuts = [_alpa_slices(task, cluster) if strategy == "alpa" else {} for task in tasks]
-    units: dict[int, PlannedUnit] = {}
-    for assignment in schedule.assignments:
-        index = assignment.task
-        t, u = where[index]
-        unit = tasks[t].unit_tasks[u]
-        units[index] = builder.unit(t, u, index, unit, assignment.sender, cuts[t])
-    makespan = max((u.start_s + u.duration_s for u in units.values()), default=0.0)
-    return Plan(
-        tasks=tasks,
-        strategy=strategy,
-        scheduler=schedule.method,
-        chunks=chunks,
-        seed=seed,
-        units=tuple(units[i] for i in range(len(where))),
-        transfers=tuple(builder.transfers),
-        makespan_s=makespan,
-        optimal=schedule.optimal if strategy == "broadcast" and cluster.uniform else None,
-        notes=notes,
-    )
-
-
-class _Builder:
-    """Emits transfers in order of issue and keeps the time every port is free."""
-
-    def __init__(self, cluster: Cluster, strategy: str, chunks: int, overlap: bool) -> None:
-        self.cluster = cluster
-        self.strategy = strategy
-        self.chunks = chunks
-        self.overlap = overlap
-        self.transfers: list[Transfer] = []
-        self.stage = 0
-        self.free: dict[tuple[str, int], tuple[float, tuple[int, ...]]] = {}
-        self.ways: dict[object, tuple[int, tuple[int, ...], list[_Job]]] = {}
-        self.receivers: dict[object, tuple[Receivers, tuple[tuple[str, int], ...]]] = {}
-        self.times: dict[object, float] = {}
-
-    def unit(
+    def __init__(
         self,
-        task: int,
-        number: int,
-        index: int,
-        unit: UnitTask,
-        nic: int,
-        cuts: dict[object, list[Box]],
-    ) -> PlannedUnit:
-        """Lower one unit task, sent through NIC ``nic``."""
-        key = (unit.senders, unit.receivers, nic, task if self.strategy == "alpa" else 0)
-        if key not in self.ways:
-            self.ways[key] = self._ways(unit, nic, cuts)
-        sender, copies, jobs = self.ways[key]
-        whole_box = Payload(unit.box, None, unit.nbytes)
-        for device in copies:
-            self._emit(index, whole_box, (device,), 1, ())
-        starts, ends = [], []
-        for way, ports in jobs:
-            phases = make_phases(
-                self.strategy, way, whole_box, self.chunks, cuts.get(way.to.devices)
-            )
-            lasts = self._duration(way, phases, unit.nbytes)
-            start = max((self.free[p][0] for p in ports if p in self.free), default=0.0)
-            after = {i for p in ports if p in self.free for i in self.free[p][1]}
-            final = self._lower(index, way.sender, phases, tuple(sorted(after)))
-            for p in ports:
-                self.free[p] = (start + lasts, final)
-            starts.append(start)
-            ends.append(start + lasts)
-        start = min(starts, default=0.0)
-        return PlannedUnit(task, number, sender, start, max(ends, default=start) - start)
+        tasks: tuple[ReshardingTask, ...],
+        cluster: Cluster,
+        strategy: str,
+        chunks: int | str,
+        seed: int,
+    ) -> None:
+        self.tasks, self.cluster, self.strategy = tasks, cluster, strategy
+        self.chunks, self.seed = chunks, seed
+        self.pieces = pieces_of(tasks, cut_up=strategy == "broadcast")
+        self.problem = Problem.from_pieces(self.pieces, cluster.nic_Bps)
 
-    def _ways(
-        self, unit: UnitTask, nic: int, cuts: dict[object, list[Box]]
-    ) -> tuple[int, tuple[int, ...], list[_Job]]:
-        """The sender, the devices that copy locally, and the deliveries of the others.
+    def plan(self, scheduler: str) -> Plan:
+        """The plan under ``scheduler``; ``auto`` and ``split`` compare before they choose."""
+        if scheduler == "auto" and self.strategy == "broadcast":
+            return self._best()
+        if scheduler == "split":
+            return self._split_if_shorter()
+        if scheduler == "auto":
+            return self._build(self._whole_tasks())
+        return self._build(solve(self.problem, scheduler, seed=self.seed))
 
-        Receivers on a host that holds the box are served inside it; all others by the sender.
+    def _whole_tasks(self) -> Schedule:
+        for limit in _LIMITS_S:
+            found = solve(self.problem, "auto", time_limit_s=limit, seed=self.seed)
+            if found.gap <= _CLOSE - 1:
+                break
+        return found
+
+    def _best(self) -> Plan:
+        """Whole tasks in order, no order, or tasks shared out: by predicted time.
+
+        What bandwidth alone shows to be no better is not looked at.
         """
-        host_of = self.cluster.host_of
-        sender = next((d for d in unit.senders if self.cluster.nic_of(d) == nic), unit.senders[0])
-        if not self.overlap:
-            return sender, (), [self._job(sender, unit.receivers, cuts)]
-        holding: dict[int, int] = {}
-        for d in unit.senders:
-            holding.setdefault(host_of(d), d)
-        held = set(unit.senders)
-        served: dict[int, list[int]] = {}
-        for d in unit.receivers:
-            if d not in held:
-                served.setdefault(holding.get(host_of(d), sender), []).append(d)
-        jobs = [
-            self._job(source, tuple(devices), cuts) for source, devices in sorted(served.items())
-        ]
-        return sender, tuple(d for d in unit.receivers if d in held), jobs
+        plan = best = self._build(self._whole_tasks())
+        if plan.makespan_s <= _CLOSE * plan.lower_bound_s:
+            return plan
+        plans = [plan]
+        for method in ("concurrent", "split"):
+            if self.problem.fluid_bound >= best.makespan_s * _WORTH:
+                break
+            schedule = solve(self.problem, method, time_limit_s=_LIMITS_S[-1], seed=self.seed)
+            if schedule.makespan < best.makespan_s * _WORTH:
+                plans.append(self._build(schedule))
+                best = min(best, plans[-1], key=lambda p: p.makespan_s)
+        if len(plans) == 1:
+            return plan
+        if best.makespan_s > plan.makespan_s * _WORTH:
+            best = plan
+        times = ", ".join(f"{_NAMES[p.scheduler]} {format_seconds(p.makespan_s)}" for p in plans)
+        note = f"scheduler auto: {_NAMES[best.scheduler]}, by predicted time ({times})"
+        return replace(best, notes=(note, *best.notes))
 
-    def _job(self, sender: int, devices: tuple[int, ...], cuts: dict[object, list[Box]]) -> _Job:
-        """The delivery, and the NICs (where meshes share hosts also the devices) it keeps busy."""
-        if self.overlap:
-            to = receivers_of(devices, self.cluster, self.cluster.host_of(sender))
-            way = Delivery(sender, to)
-            return _Job(way, self._ports(way, bool(cuts.get(to.devices))))
-        if devices not in self.receivers:
-            to = receivers_of(devices, self.cluster)
-            self.receivers[devices] = to, self._ports(Delivery(sender, to))
-        to, ports = self.receivers[devices]
-        # From another sender the ports differ in the sender's own NIC only, the last one.
-        return _Job(Delivery(sender, to), (*ports[:-1], ("tx", self.cluster.nic_of(sender))))
-
-    def _ports(self, way: Delivery, gathers: bool = False) -> tuple[tuple[str, int], ...]:
-        sizing = Payload(((0, 2**30),), None, 2**30)  # long enough that no part is empty
-        alpa = "local_allgather" if gathers else "send_recv"
-        phases = make_phases(alpa if self.strategy == "alpa" else self.strategy, way, sizing)
-        ports: set[tuple[str, int]] = set()
-        for a, b in _hops(way.sender, phases):
-            if self.cluster.host_of(a) != self.cluster.host_of(b):
-                ports |= {("tx", self.cluster.nic_of(a)), ("rx", self.cluster.nic_of(b))}
-            if self.overlap:
-                ports |= {("device tx", a), ("device rx", b)}
-        own = ("tx", self.cluster.nic_of(way.sender))
-        return (*sorted(ports - {own}), *({own} & ports))
-
-    def _duration(self, way: Delivery, phases: list[Phase], nbytes: int) -> float:
-        if self.strategy == "alpa":  # depends on the box
-            return phases_s(way.sender, phases, self.cluster)
-        speed = self.cluster.host_nic_Bps[self.cluster.host_of(way.sender)]
-        key = (way.to.groups, way.to.home, nbytes, speed)
-        if key not in self.times:
-            self.times[key] = phases_s(way.sender, phases, self.cluster)
-        return self.times[key]
-
-    def _lower(
-        self, unit: int, sender: int, phases: list[Phase], after: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        """Emit the transfers of ``phases``; returns those whose completion completes them all."""
-        last: int | None = None
-        arrived: dict[int, int] = {}
-        rings: list[int] = []
-        for phase in phases:
-            if isinstance(phase, Chain):
-                last = self._emit(unit, phase.payload, phase.path, phase.chunks, after)
-            elif isinstance(phase, Sends):
-                for target, payload in phase.targets:
-                    last = arrived[target] = self._emit(unit, payload, (sender, target), 1, after)
-                    after = ()  # the sender's later sends follow in its lane
-            else:
-                rings += self._ring(unit, phase, arrived, last)
-            after = ()
-        return (*rings, *(() if last is None else (last,)))
-
-    def _ring(self, unit: int, ring: Ring, arrived: dict[int, int], last: int | None) -> list[int]:
-        """One chain for each part, all in one stage; each waits for the last send and its own."""
-        stage, made = self.stage, []
-        n = len(ring.devices)
-        for i, part in enumerate(ring.parts):
-            if part is not None:
-                path = tuple(ring.devices[(i + j) % n] for j in range(n))
-                own = arrived[ring.devices[i]]
-                wait = (own,) if last is None or last == own else tuple(sorted((own, last)))
-                made.append(self._emit(unit, part, path, 1, wait, stage))
-        return made
-
-    def _emit(
-        self,
-        unit: int,
-        payload: Payload,
-        path: tuple[int, ...],
-        chunks: int,
-        after: tuple[int, ...],
-        stage: int | None = None,
-    ) -> int:
-        number = len(self.transfers)
-        at = self.stage if stage is None else stage
-        self.transfers.append(
-            Transfer(
-                number, unit, payload.box, payload.span, path, payload.nbytes, chunks, at, after
-            )
+    def _split_if_shorter(self) -> Plan:
+        """Tasks shared out, or whole ones where latencies eat up what that gains."""
+        schedule = solve(self.problem, "split", seed=self.seed)
+        plan = self._build(schedule)
+        if all(a.share == 1.0 for a in schedule.assignments):
+            return plan
+        whole_tasks = self._build(self._whole_tasks())
+        if plan.makespan_s < whole_tasks.makespan_s * _WORTH:
+            return plan
+        note = (
+            f"scheduler split: tasks stay whole, which is predicted to take "
+            f"{format_seconds(whole_tasks.makespan_s)}, cut up {format_seconds(plan.makespan_s)}"
         )
-        self.stage = at + 1
-        return number
+        return replace(whole_tasks, scheduler="split", notes=(note, *whole_tasks.notes))
 
-
-def _hops(sender: int, phases: list[Phase]) -> list[tuple[int, int]]:
-    hops: list[tuple[int, int]] = []
-    for phase in phases:
-        if isinstance(phase, Sends):
-            hops += [(sender, target) for target, _ in phase.targets]
+    def _build(self, schedule: Schedule) -> Plan:
+        ordered = schedule.method != "concurrent"
+        doors = through_doors(self.cluster, self.pieces, schedule)
+        overlap = _hosts_overlap(self.tasks, self.cluster) or doors
+        builder = Builder(self.cluster, self.strategy, self.chunks, overlap, ordered)
+        if self.strategy == "broadcast" and (doors or schedule.method in SHARED_OUT):
+            units = Parts(builder, self.tasks, self.pieces, schedule).lower()
         else:
-            path = phase.path if isinstance(phase, Chain) else (*phase.devices, phase.devices[0])
-            hops += itertools.pairwise(path)
-    return hops
+            units = self._whole_units(builder, schedule)
+        return Plan(
+            tasks=self.tasks,
+            strategy=self.strategy,
+            scheduler=schedule.method,
+            chunks=max([t.chunks for t in builder.transfers], default=1)
+            if isinstance(self.chunks, str)
+            else self.chunks,
+            seed=self.seed,
+            units=tuple(units),
+            transfers=tuple(builder.transfers),
+            makespan_s=max((u.start_s + u.duration_s for u in units), default=0.0),
+            optimal=self._proven(schedule),
+            notes=tuple(n for n in schedule.notes if schedule.optimal is None),
+            ordered=ordered,
+            stretches=tuple(builder.stretches),
+        )
+
+    def _whole_units(self, builder: Builder, schedule: Schedule) -> list[PlannedUnit]:
+        where = [(t, u) for t, task in enumerate(self.tasks) for u in range(len(task.unit_tasks))]
+        alpa = self.strategy == "alpa"
+        cuts = [_alpa_slices(task, self.cluster) if alpa else {} for task in self.tasks]
+        units: dict[int, PlannedUnit] = {}
+        for assignment in schedule.assignments:
+            index = assignment.task
+            t, u = where[index]
+            unit = self.tasks[t].unit_tasks[u]
+            units[index] = builder.unit(t, u, index, unit, assignment.sender, cuts[t])
+        return [units[i] for i in range(len(where))]
+
+    def _proven(self, schedule: Schedule) -> str | None:
+        """What is proven of the schedule in the bandwidth model, for the tasks themselves."""
+        if self.strategy != "broadcast" or not self.cluster.uniform:
+            return None
+        if meets(schedule.makespan, lower_bound_s(self.tasks)):
+            return "fluid"
+        return schedule.optimal if one_nic_a_host(self.cluster) else None
 
 
-def _hosts_overlap(tasks: tuple[ReshardingTask, ...], cluster: Cluster) -> bool:
+_NAMES = {"auto": "whole tasks", "split": "shared out", "concurrent": "no order"}
+
+
+def _hosts_overlap(tasks: Sequence[ReshardingTask], cluster: Cluster) -> bool:
     def hosts(layouts: list[Layout]) -> set[int]:
         return {cluster.host_of(d) for layout in layouts for d in layout.mesh.devices}
 

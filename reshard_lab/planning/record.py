@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.planning.memory import peak_bytes
@@ -14,6 +14,9 @@ from reshard_lab.planning.programs import programs_of
 from reshard_lab.resharding import ReshardingTask, UnitTask, lower_bound_s, need_cluster
 from reshard_lab.transfer import Step, Transfer
 from reshard_lab.units import format_seconds
+
+if TYPE_CHECKING:
+    from reshard_lab.planning.gantt import Gantt
 
 
 class PlannedUnit(NamedTuple):
@@ -28,6 +31,20 @@ class PlannedUnit(NamedTuple):
     start_s: float
     duration_s: float
     """0 where every receiver holds the box already."""
+
+
+class Stretch(NamedTuple):
+    """One delivery as the plan times it: all of a unit task, or a part of it."""
+
+    unit: int
+    """Index in ``Plan.units``."""
+    sender: int
+    """Device it comes from."""
+    receivers: tuple[int, ...]
+    """Devices that take it in, in the order in which it reaches them."""
+    nbytes: int
+    start_s: float
+    end_s: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,6 +70,11 @@ class Plan:
     schedule at all is shorter), ``"unsplit"`` (none of whole tasks is), or None."""
     notes: tuple[str, ...] = ()
     """Choices made on the way, one sentence each."""
+    ordered: bool = True
+    """False under ``concurrent``: a device works through its transfers with each other device in
+    order, but side by side with those of other devices, and NICs are shared."""
+    stretches: tuple[Stretch, ...] = ()
+    """What is sent when, in order of issue; local copies left out."""
     given_programs: Mapping[int, tuple[Step, ...]] | None = field(default=None, compare=False)
     """Programs read from a file; None = derived from the transfers."""
 
@@ -104,6 +126,12 @@ class Plan:
         from reshard_lab.planning.explain import explain
 
         return explain(self, limit)
+
+    def gantt(self) -> Gantt:
+        """The plan as a table: when which NICs carry what, and what each waits for."""
+        from reshard_lab.planning.gantt import gantt
+
+        return gantt(self)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """The plan as JSON text, also written to ``path`` if given."""

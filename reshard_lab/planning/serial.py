@@ -11,7 +11,7 @@ from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
-from reshard_lab.planning.record import Plan, PlannedUnit
+from reshard_lab.planning.record import Plan, PlannedUnit, Stretch
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.transfer import Step, Transfer
 
@@ -42,6 +42,8 @@ def dump(plan: Plan, path: str | Path | None = None) -> str:
         "makespan_s": plan.makespan_s,
         "optimal": plan.optimal,
         "notes": plan.notes,
+        "ordered": plan.ordered,
+        "stretches": plan.stretches,
         "units": plan.units,
         "transfers": plan.transfers,
         "programs": {str(device): steps for device, steps in plan.programs.items()},
@@ -120,6 +122,11 @@ def _plan(data: dict[str, Any]) -> Plan:
         makespan_s=float(data["makespan_s"]),
         optimal=None if data["optimal"] is None else _typed(data["optimal"], str),
         notes=tuple(_typed(note, str) for note in data["notes"]),
+        ordered=_typed(data["ordered"], bool),
+        stretches=tuple(
+            Stretch(_int(u), _int(s), _ints(to), _int(nbytes), float(start), float(end))
+            for u, s, to, nbytes, start, end in data["stretches"]
+        ),
         given_programs={
             int(device): tuple(
                 Step(_typed(op, str), _int(t), _int(peer), _int(nbytes), _typed(dtype, str))

@@ -32,6 +32,7 @@ __all__ = [
     "Sharing",
     "check",
     "list_schedule",
+    "meets",
     "solve",
 ]
 

@@ -7,7 +7,7 @@ well-behaved flows tend to), and it may be below the best schedule of whole task
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from reshard_lab.scheduling.schedule import (
 from reshard_lab.scheduling.senders import balanced_equal, longest_first
 
 _PACE = 1e7
-"""Uses of a NIC by a flow looked at a second, well below what a slow machine does."""
+"""Uses of a port by a flow looked at a second, well below what a slow machine does."""
 
 
 def concurrent(problem: Problem, budget: Budget) -> Schedule:
@@ -58,38 +58,60 @@ def _largest_load(dealt: Sequence[Group]) -> float:
     return max(load.values(), default=0.0)
 
 
-class _Shared(NamedTuple):
+class Flow(NamedTuple):
+    """Jobs that use the same ports alike and start together."""
+
+    uses: tuple[tuple[Hashable, float], ...]
+    """Ports, and the part of each that a job at full speed takes."""
+    jobs: tuple[tuple[float, int], ...]
+    """(seconds at full speed, number) of each."""
+
+
+class Shared(NamedTuple):
+    """What becomes of flows that share ports."""
+
     sharing: Sharing
     ends: dict[int, float]
+    """By number of the job."""
     every: int
     """Rates were worked out anew at every so many ends."""
 
 
-def _share(dealt: Sequence[Group], budget: Budget) -> _Shared:
-    """Rates over time and the end of every task.
-
-    All tasks of a flow start together at one rate, so they end from short to long. Rates are
-    worked out anew whenever tasks end; less often where that would not fit the time limit:
-    in between the unfinished tasks keep their rates, which stay possible.
-    """
+def _share(dealt: Sequence[Group], budget: Budget) -> Shared:
     found: dict[tuple[int, tuple[int, ...]], list[tuple[float, int]]] = {}
     for g in dealt:
         found.setdefault((g.senders[0], g.receivers), []).extend((g.duration, i) for i in g.tasks)
-    flows = [sorted(tasks, reverse=True) for tasks in found.values()]
-    names = tuple(tuple(i for _, i in tasks) for tasks in flows)
-    nics = Nics(list(found))
-    left = np.array([len(tasks) for tasks in flows], dtype=np.int64)
-    goal = np.array([tasks[-1][0] for tasks in flows])
-    done = np.zeros(len(flows))  # what each unfinished task of a flow has got so far
+    return share_ports(
+        [
+            Flow(((("tx", s), 1.0), *((("rx", r), 1.0) for r in to)), tuple(jobs))
+            for (s, to), jobs in found.items()
+        ],
+        budget,
+    )
+
+
+def share_ports(given: Sequence[Flow], budget: Budget) -> Shared:
+    """Max-min fair rates over time and the end of every job, all starting at 0.
+
+    All jobs of a flow run at one rate, so they end from short to long. Rates are worked out anew
+    whenever jobs end; less often where that would not fit the time limit: in between the
+    unfinished jobs keep their rates, which stay possible.
+    """
+    flows = [sorted(flow.jobs, reverse=True) for flow in given]
+    names = tuple(tuple(i for _, i in jobs) for jobs in flows)
+    ports = Ports([flow.uses for flow in given])
+    left = np.array([len(jobs) for jobs in flows], dtype=np.int64)
+    goal = np.array([jobs[-1][0] for jobs in flows])
+    done = np.zeros(len(flows))  # what each unfinished job of a flow has got so far
     rate = done
     now, times, rates = 0.0, [], []
     ends: dict[int, float] = {}
-    ahead = sum(len({lasts for lasts, _ in tasks}) for tasks in flows)
+    ahead = sum(len({lasts for lasts, _ in jobs}) for jobs in flows)
     work = budget.steps(_PACE)
     every, since = 1, 1
     while left.any():
         if since >= every:
-            rate, effort = nics.max_min(left)
+            rate, effort = ports.max_min(left)
             times.append(now)
             rates.append(tuple(rate.tolist()))
             work -= effort
@@ -101,52 +123,54 @@ def _share(dealt: Sequence[Group], budget: Budget) -> _Shared:
         now += step
         done += rate * step
         for f in np.flatnonzero(wait <= step * (1 + 1e-12)).tolist():
-            tasks = flows[f]
-            while tasks and tasks[-1][0] <= goal[f]:
-                ends[tasks.pop()[1]] = now
-            left[f] = len(tasks)
-            goal[f] = tasks[-1][0] if tasks else np.inf
+            jobs = flows[f]
+            while jobs and jobs[-1][0] <= goal[f]:
+                ends[jobs.pop()[1]] = now
+            left[f] = len(jobs)
+            goal[f] = jobs[-1][0] if jobs else np.inf
             ahead -= 1
             since += 1
-    return _Shared(Sharing(names, (*times, now), tuple(rates)), ends, every)
+    return Shared(Sharing(names, (*times, now), tuple(rates)), ends, every)
 
 
-class Nics:
-    """Which flow (a sender and its receivers) uses which NICs; every NIC has speed 1."""
+class Ports:
+    """Which flow uses which ports, and how much of each at full speed."""
 
-    def __init__(self, flows: Sequence[tuple[int, tuple[int, ...]]]) -> None:
-        index: dict[tuple[str, int], int] = {}
-        pairs = [
-            (index.setdefault(nic, len(index)), f)
-            for f, (sender, receivers) in enumerate(flows)
-            for nic in [("tx", sender), *(("rx", r) for r in receivers)]
+    def __init__(self, flows: Sequence[Sequence[tuple[Hashable, float]]]) -> None:
+        index: dict[Hashable, int] = {}
+        rows = [
+            (index.setdefault(port, len(index)), f, use)
+            for f, uses in enumerate(flows)
+            for port, use in uses
         ]
-        self.nic = np.array([nic for nic, _ in pairs], dtype=np.int64)
-        self.flow = np.array([flow for _, flow in pairs], dtype=np.int64)
+        self.port = np.array([port for port, _, _ in rows], dtype=np.int64)
+        self.flow = np.array([flow for _, flow, _ in rows], dtype=np.int64)
+        self.use = np.array([use for _, _, use in rows], dtype=float)
         self.count = len(index)
 
-    def max_min(self, tasks: np.ndarray) -> tuple[np.ndarray, int]:
-        """The max-min fair rate of each of the ``tasks`` of every flow, and the work it took.
+    def max_min(self, jobs: np.ndarray) -> tuple[np.ndarray, int]:
+        """The max-min fair rate of each of the ``jobs`` of every flow, and the work it took.
 
-        Progressive filling: the NIC with least room for each of its tasks fixes the rate of all
-        tasks through it; repeat with what is left of the others.
+        Rates are parts of full speed. Progressive filling: the port with least room for each of
+        its jobs fixes the rate of all jobs through it; repeat with what is left of the others.
         """
-        rate = np.zeros(len(tasks))
+        rate = np.zeros(len(jobs))
         room = np.ones(self.count)
-        moves = tasks[self.flow] > 0
-        nic, flow = self.nic[moves], self.flow[moves]
-        effort = len(self.nic)
-        while len(nic):
-            effort += len(nic)
-            load = np.bincount(nic, tasks[flow], self.count)
+        moves = jobs[self.flow] > 0
+        port, flow = self.port[moves], self.flow[moves]
+        demand = self.use[moves] * jobs[flow]
+        effort = len(self.port)
+        while len(port):
+            effort += len(port)
+            load = np.bincount(port, demand, self.count)
             level = np.full(self.count, np.inf)
             np.divide(room, load, out=level, where=load > 0)
             least = level.min()
-            fixed = np.zeros(len(tasks), dtype=bool)
-            fixed[flow[level[nic] <= least * (1 + 1e-12)]] = True
+            fixed = np.zeros(len(jobs), dtype=bool)
+            fixed[flow[level[port] <= least * (1 + 1e-12)]] = True
             rate[fixed] = least
             leaves = fixed[flow]
-            taken = np.bincount(nic[leaves], tasks[flow[leaves]], self.count)
+            taken = np.bincount(port[leaves], demand[leaves], self.count)
             room = np.maximum(room - taken * least, 0.0)
-            nic, flow = nic[~leaves], flow[~leaves]
+            port, flow, demand = port[~leaves], flow[~leaves], demand[~leaves]
         return rate, effort

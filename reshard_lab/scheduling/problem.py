@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from reshard_lab.bounds import fluid_bound, unsplit_bound
 from reshard_lab.errors import ReshardError
-from reshard_lab.resharding import ReshardingTask, need_cluster, nic_hosts
+from reshard_lab.resharding import ReshardingTask, need_cluster
+from reshard_lab.scheduling.nics import Piece, pieces_of
 
 
 class Group(NamedTuple):
@@ -61,16 +62,22 @@ class Problem:
 
     @classmethod
     def from_tasks(cls, tasks: Iterable[ReshardingTask]) -> Problem:
-        """One task for every unit task of ``tasks``, in order, boxes that stay local included.
+        """The unit tasks of ``tasks``, in order, boxes that stay local included.
 
-        Durations are seconds: bytes over NIC bandwidth.
+        Durations are seconds: bytes over NIC bandwidth. With one NIC a host, NICs are hosts, and
+        there is one task for every unit task; with several, one for every part of it
+        (see ``scheduling.nics``).
         """
         tasks = tuple(tasks)
-        cluster = need_cluster(tasks)
-        units = [u for task in tasks for u in task.unit_tasks]
-        ends = [nic_hosts(u, cluster) for u in units]
+        return cls.from_pieces(pieces_of(tasks), need_cluster(tasks).nic_Bps)
+
+    @classmethod
+    def from_pieces(cls, pieces: Sequence[Piece], nic_Bps: float) -> Problem:
+        """One task a piece, lasting its bytes over ``nic_Bps``."""
         return cls(
-            [u.nbytes / cluster.nic_Bps for u in units], [e[0] for e in ends], [e[1] for e in ends]
+            [p.nbytes / nic_Bps for p in pieces],
+            [p.senders for p in pieces],
+            [p.receivers for p in pieces],
         )
 
     def __len__(self) -> int:
