@@ -355,40 +355,48 @@ def test_bench_puts_strategies_side_by_side(capsys):
     assert "unknown strategy 'all'" in refused(capsys, "bench", *TWO, "--strategies", "all")
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks processes up in /proc")
 @pytest.mark.distributed
 def test_ctrl_c_while_running_leaves_nothing_behind():
-    options = ["--repeats", "1000000", "--warmup", "0"]
-    process = subprocess.Popen(
-        [*COMMAND, "run", *TWO, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while len(members(process.pid)) < 4:  # the command, the zygote and two devices
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        time.sleep(1)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        out, err = process.communicate(timeout=30)
-        assert (process.returncode, out, err) == (130, b"", b"")
-        assert members(process.pid) == []
-    finally:
-        for pid in members(process.pid):
-            os.kill(pid, signal.SIGKILL)
-        process.wait(timeout=10)
+    command = [*COMMAND, "run", *TWO, "--repeats", "1000000", "--warmup", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    started: set[int] = set()
+    with subprocess.Popen(command, start_new_session=True, **pipes) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while len(started) < 3:  # what forks the devices, and two devices
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                started = descendants(process.pid)
+                time.sleep(0.1)
+            time.sleep(1)
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+            out, err = process.communicate(timeout=30)
+            assert (process.returncode, out, err) == (130, b"", b"")
+            assert started & {pid for pid, _ in processes()} == set()
+        finally:
+            process.kill()
+            for pid in started & {pid for pid, _ in processes()}:
+                os.kill(pid, signal.SIGKILL)
 
 
-def members(session: int) -> list[int]:
-    """Processes of a session."""
+def processes() -> list[tuple[int, int]]:
+    """Every living process and its parent."""
     found = []
-    for entry in Path("/proc").iterdir():
+    for entry in Path("/proc").glob("[0-9]*"):
         try:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except (OSError, ValueError):
+        except OSError:
             continue
-        if int(fields[3]) == session and fields[0] != "Z":
-            found.append(int(entry.name))
+        if fields[0] != "Z":
+            found.append((int(entry.name), int(fields[1])))
+    return found
+
+
+def descendants(ancestor: int) -> set[int]:
+    """Children of a process, their children, and so on."""
+    living = processes()
+    found: set[int] = set()
+    while more := {pid for pid, parent in living if parent in found | {ancestor}} - found:
+        found |= more
     return found
