@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import types
@@ -130,39 +132,40 @@ def test_bad_csv(rows, words, tmp_path):
         pipeline.from_torch_csv(tmp_path / "bad.csv")
 
 
+def test_the_runtime_wants_one_stage_a_piece():
+    pytest.importorskip("torch.distributed.pipelining.schedules")
+    schedule = pipeline.schedule("interleaved_1f1b", 2, 4)
+    with pytest.raises(rl.ReshardError, match="has 2 pieces of the model a rank, but 1 stages"):
+        pipeline.torch_runtime(schedule, [None], None)
+
+
 def run_ranks(schedule: list[list[str]], pieces: int, folder: Path) -> list[dict]:
     """Run one batch on a process for each stage of ``schedule``; the results by rank."""
     torch = pytest.importorskip("torch")
     (folder / "schedule.json").write_text(json.dumps(schedule))
     (folder / "pieces.json").write_text(json.dumps(pieces))
     ranks = len(schedule)
-    logs = [open(folder / f"{r}.log", "w") for r in range(ranks)]  # noqa: SIM115
     environment = {
         "PATH": "/usr/bin:/bin",
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": ":".join(p for p in sys.path if p),
     }
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(HERE / "pipeline_torch_worker.py"), str(r), str(ranks), folder],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
-        for r, log in enumerate(logs)
-    ]
-    try:
-        codes = [process.wait(timeout=120) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        for log in logs:
-            log.close()
-    assert codes == [0] * ranks, "\n".join(
-        (folder / f"{r}.log").read_text()[-2000:] for r in range(ranks)
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "pipeline_torch_worker.py"), str(ranks), folder],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        start_new_session=True,
     )
+    try:
+        output, _ = process.communicate(timeout=300)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # it and its ranks
+            process.wait()
+    assert process.returncode == 0, output[-4000:]
     return [torch.load(folder / f"{r}.pt") for r in range(ranks)]
 
 
