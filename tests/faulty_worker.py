@@ -3,7 +3,8 @@
 FILE holds the fault as JSON, read anew in every repeat: which ``device``, in which ``repeat`` of
 the run (from 1), and what it shall ``do``: ``kill`` (the worker kills itself), ``exit``, ``hang``,
 ``stop`` (by SIGSTOP), ``raise``, ``wrong`` (a bit of ``byte`` of what arrived is flipped), ``skip``
-(it does not take part), ``start`` (it fails before it is ready).
+(it does not take part), ``astray`` (what arrives is put elsewhere), ``start`` (it fails before it
+is ready).
 """
 
 import ctypes
@@ -75,6 +76,8 @@ def observe(self, lane, step, done):
 def run_rank(plan, pieces, **keywords):
     if strikes("skip"):
         return
+    if strikes("astray"):
+        keywords["out"] = [None if out is None else out.clone() for out in keywords["out"]]
     healthy_run_rank(plan, pieces, **keywords)
     if strikes("wrong"):
         bytes_of(keywords["out"][0])[now["fault"]["byte"]] ^= 1

@@ -132,6 +132,12 @@ def test_wrong_bytes_are_found(faulty, plan, byte, element):
 
 
 @pytest.mark.distributed
+def test_the_bytes_of_an_earlier_repeat_do_not_count(faulty, plan):
+    found, _ = failing_run(faulty, plan, device=3, repeat=3, do="astray")
+    assert re.search(r"device 3 holds wrong bytes .* element \(0,\) is 0xffff, expected", found)
+
+
+@pytest.mark.distributed
 def test_a_rank_that_takes_no_part_is_not_waited_for_long(faulty, plan):
     found, pids = failing_run(faulty, plan, 4.0, device=2, repeat=2, do="skip")
     assert "not done within 4 s" in found or "holds wrong bytes" in found
