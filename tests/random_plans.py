@@ -39,7 +39,8 @@ def random_plan(seed: int, devices: int = 8) -> rl.Plan:
         shape = tuple(rng.choice((0, 1, 2, 3, 5, 7, 16, 33)) for _ in range(rng.randrange(1, 5)))
         src, dst = random_layout(rng, first, shape), random_layout(rng, second, shape)
         tasks.append(rl.ReshardingTask(shape, rng.choice(list(ITEMSIZE)), src, dst, cluster))
-    return rl.plan(tasks, rng.choice(STRATEGIES), chunks=rng.choice((1, 3, 8)), seed=seed)
+    strategy, chunks = rng.choice(STRATEGIES), rng.choice((1, 3, 8))
+    return rl.plan(tasks, strategy, "load_balance", chunks=chunks, seed=seed)
 
 
 def traced_plans() -> list[rl.Plan]:
