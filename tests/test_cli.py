@@ -73,6 +73,13 @@ def test_explain_prints_figure_2(capsys):
     assert ask(capsys, "explain", *FIGURE2) == FIGURE2_TEXT
 
 
+def test_the_readme_shows_what_explain_prints():
+    readme = (Path(__file__).resolve().parent.parent / "README.md").read_text()
+    command, _, shown = readme.partition("```console\n$ ")[2].partition("```")[0].partition("\n")
+    assert shlex.split(command) == [".venv/bin/reshard-lab", "explain", *FIGURE2]
+    assert shown == FIGURE2_TEXT
+
+
 def test_explain_json_has_the_same_facts(capsys):
     data = json.loads(ask(capsys, "explain", *FIGURE2, "--json"))
     assert [(u["box"], u["nbytes"], u["senders"], u["receivers"]) for u in data["unit_tasks"]] == [
