@@ -203,6 +203,37 @@ def test_operator_and_data_parallel_sizes_share_out_the_activations():
             assert model.stages[1].forward_flops == pipeline.gpt("1.3B", **sizes).stages[1][2]
 
 
+def test_operator_parallel_size_shares_out_the_activations_of_u_transformer():
+    """By hand, for the layer with a residual block alone and for the middle, E elements a map.
+
+    A residual block keeps on every device what goes into norm, SiLU and convolution before its
+    first split convolution (3 E), and shares out the same three behind it. A transformer block
+    keeps nine maps on every device: the inputs of its four norms and of the five maps that are
+    split by their outputs; it shares out q, k, v and the weights of both attentions, what goes
+    into the maps back (twice E, once 4 E), and 12 E of the gated unit.
+    """
+    samples, heads, tokens, context = 3, 8, 2**2, 2**2
+    for t in (1, 2, 4):
+        model = pipeline.u_transformer("1B", **SMALL_U | {"operator": t, "cuts": (3, 4, 5)})
+        e = samples * 4 * 64 * tokens
+        assert model.stages[1].layers == ("down 3",)
+        assert model.stages[1].activation_bytes == 4 * (3 * e + 3 * e / t)
+        attention = 3 * e + heads * samples * tokens**2 + e
+        kv = samples * context * 2 * 4 * 64
+        cross = e + kv + heads * samples * tokens * context + e
+        split = 2 * 3 * e + attention + cross + 12 * e + 4 * e
+        assert model.stages[2].layers == ("middle",)
+        assert model.stages[2].activation_bytes == 4 * (2 * 3 * e + 9 * e + split / t)
+
+
+def test_stages_start_on_hosts_of_their_own():
+    cluster = rl.Cluster.preset("p3.8xlarge", hosts=5)
+    small = pipeline.gpt("1.3B")  # half a host a stage
+    assert [small.mesh(cluster, s).devices for s in (0, 1)] == [(0, 1), (4, 5)]
+    large = pipeline.gpt("2.6B", operator=3)  # a host and a half a stage
+    assert [large.mesh(cluster, s).devices for s in (0, 1)] == [(*range(6),), (*range(8, 14),)]
+
+
 def test_tensors_between_stages():
     model = pipeline.gpt("2.6B")
     cluster = rl.Cluster.preset("p3.8xlarge", hosts=2)
