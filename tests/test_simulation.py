@@ -128,6 +128,31 @@ def test_fluid_where_chunks_of_several_senders_meet(senders, hosts, devices):
     assert rl.simulate(plan, "fluid", verify=False).duration_s == pytest.approx(chunks, rel=0.02)
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_fluid_where_data_piles_up_behind_a_slower_link(inside):
+    """The first link of a chain is shared, 2 ms a chunk, for half of its 32 chunks, and then takes
+    1 ms each. The second link takes 1.5 ms: it keeps up, and then has 16 chunks to work off."""
+    speeds = {"nic": [4e9, 4e9, 4e9 / 1.5, 4e9]}
+    if inside:
+        speeds = {"nic": 4e9, "intra": "inf", "intra_latency": "1.5ms"}
+    cluster = rl.Cluster(4, 2, nic_latency=0, **speeds)
+    ends = (64 * 10**6, [6]), (128 * 10**6, [2, 3] if inside else [2, 4])
+    tasks = [
+        rl.ReshardingTask(
+            (nbytes,),
+            "int8",
+            rl.Layout(rl.Mesh([0]), "R"),
+            rl.Layout(rl.Mesh(devices), "R"),
+            cluster,
+        )
+        for nbytes, devices in ends
+    ]
+    plan = unordered(rl.plan(tasks, chunks=32))
+    chunks = rl.simulate(plan, "chunks", verify=False).duration_s
+    assert chunks == pytest.approx(16 * 2e-3 + 16 * 1.5e-3, rel=0.04)
+    assert rl.simulate(plan, "fluid", verify=False).duration_s == pytest.approx(chunks, rel=0.02)
+
+
 def test_against_a_simulator_of_fixed_time_steps():
     """50 random plans, ordered and not, beside ``slow_simulator`` (written apart, steps of 1/100
     of a message, which it can only be too long by)."""

@@ -24,15 +24,14 @@ class Crowd:
         ).reshape(count, width)
         self.capacity = np.append(jobs.capacity_Bps, np.inf)
         self.work = jobs.work_s
-        self.full_rate = jobs.rate_Bps
+        self.full_rate = np.where(np.isfinite(jobs.rate_Bps), jobs.rate_Bps, 1.0)
+        """Bytes a second alone (any number will do for a job of infinite speed: it has no port)."""
         self.first = np.divide(jobs.first_s, jobs.work_s, out=np.ones(count), where=jobs.work_s > 0)
         self.done = np.zeros(count)
         self.speed = np.zeros(count)
         """Part of the job a second."""
-        self.most = np.ones(count)
-        """Part of its speed alone that a job can reach, its data coming in no faster."""
         self.leader = np.full(count, -1)
-        """The feeder, or the nearest job before it in the chain that is in the crowd."""
+        """The nearest job before it in the chain that is in the crowd."""
         self.lag = np.zeros(count)
         """Part of the leader that goes through while a chunk passes the jobs between the two."""
         self.duty = np.ones(count)
@@ -52,19 +51,12 @@ class Crowd:
         self.new: list[int] = []
 
     def add(
-        self,
-        job: int,
-        now: float,
-        done: float,
-        starting: bool,
-        leader: int,
-        lag: float,
-        most: float,
+        self, job: int, now: float, done: float, starting: bool, leader: int, lag: float
     ) -> None:
         """Take in a job that is ``done`` in part."""
         self.advance(now)
         self.done[job], self.starting[job] = done, starting
-        self.leader[job], self.lag[job], self.most[job] = leader, lag, most
+        self.leader[job], self.lag[job] = leader, lag
         self.speed[job] = 0.0
         self.inside[job] = True
         self.new.append(job)
@@ -120,7 +112,7 @@ class Crowd:
     ) -> np.ndarray:
         """Bytes a second of every job; of an ``idle`` one the next chunk is not there."""
         full = self.full_rate[ids]
-        cap = np.where(idle, 0.0, full * self.most[ids])
+        cap = np.where(idle, 0.0, full)
         if not held.any():
             return max_min(self.ports[ids], self.capacity, cap)
         whole, slot = full * self.work[ids], self.slot[leader]
@@ -129,9 +121,9 @@ class Crowd:
 
     def _same_duty(self, ids: np.ndarray, waits: np.ndarray, rate: np.ndarray) -> bool:
         """Note how busy the jobs are that wait for their data; whether nothing changed."""
-        cap = self.full_rate[ids] * self.most[ids]
         could = headroom(self.ports[ids], self.capacity, rate)
-        duty = np.where(waits, np.minimum(1.0, rate / np.minimum(cap, could)), 1.0)
+        most = np.minimum(self.full_rate[ids], could)
+        duty = np.where(waits, np.minimum(1.0, rate / most), 1.0)
         same = bool(np.abs(duty - self.duty[ids]).max() <= _SAME_PART)
         self.duty[ids] = duty
         return same

@@ -63,6 +63,8 @@ class _Engine:
         self.cause = [-1] * count
         self.held = [False] * count
         self.planned = [False] * count
+        self.driver = [-1] * count
+        """The nearest job before it in its chain that is, or was, in the crowd; -1 = none."""
         self.stamp = [0] * count
         """Entries of the timetable with an older stamp do not count any more."""
         self.table: list[tuple[float, int, int, int]] = []
@@ -100,7 +102,10 @@ class _Engine:
         for p in self.ports[job]:
             self.on[p].add(job)
         self.state[job] = _ALONE
-        if others:
+        if self.fed[job]:
+            before = self.state[job - 1]
+            self.driver[job] = job - 1 if before == _CROWDED else self.driver[job - 1]
+        if others or self.outrun(job):
             for other in (*others, job):
                 self.crowd_in(other, now)
             return
@@ -122,38 +127,53 @@ class _Engine:
     def at(self, time: float, kind: int, job: int) -> None:
         heapq.heappush(self.table, (time, kind, job, self.stamp[job]))
 
+    def outrun(self, job: int) -> bool:
+        """Whether a job it follows, whose speed may change, can be faster: data may pile up."""
+        driver = self.driver[job]
+        if driver < 0 or self.state[driver] != _CROWDED:
+            return False
+        return self.first[job] > self.first[driver] * (1 + 1e-12)
+
     def crowd_in(self, job: int, now: float) -> None:
-        """A job is not alone any more: it joins the crowd, after those it follows in its chain."""
+        """A job is not alone any more: it joins the crowd with those of its chain that matter.
+
+        Before it: all that have ports, so that others can come in their way, or are slower.
+        After it: those that are slower, down to the next that is in the crowd already.
+        """
         if self.state[job] != _ALONE:
             return
-        chain = [job]
-        while self.fed[job] and self.state[job - 1] == _ALONE:
-            job -= 1
-            if self.ports[job]:
-                chain.append(job)
-        for member in reversed(chain):
+        joining, back = [job], job
+        while self.fed[back] and self.state[back - 1] == _ALONE:
+            back -= 1
+            if self.ports[back] or self.first[back] > self.first[job]:
+                joining.append(back)
+        for member in reversed(joining):
             self.join(member, now)
+        driver = after = joining[-1]
+        while self.feeds[after] and self.state[after + 1] in (_ALONE, _CROWDED):
+            after += 1
+            self.driver[after] = driver
+            if self.state[after] == _ALONE and self.outrun(after):
+                self.join(after, now)
+            if self.state[after] == _CROWDED:
+                driver = after
 
     def join(self, job: int, now: float) -> None:
         """Put one job into the crowd, as far as it has come on its own."""
         done = self.progress(job, now)
-        slowest = delay = 0.0
+        delay = 0.0
         leader, back = -1, job
-        while leader < 0 and self.fed[back] and self.state[back - 1] != _DONE:
+        while leader < 0 and self.fed[back] and self.state[back - 1] in (_ALONE, _CROWDED):
             back -= 1
-            if self.ports[back]:
+            if self.state[back] == _CROWDED:
                 leader = back
             else:
                 delay += self.first[back]
-                slowest = max(slowest, self.first[back])
-        if leader >= 0 and self.state[leader] == _DRAINED:
-            leader = -1  # all of it is through, but for the time its own feeder takes
         lag = delay / self.work[leader] if leader >= 0 else 0.0
-        most = min(1.0, self.first[job] / slowest) if slowest else 1.0
         starting = not self.begun[job] and (self.feeds[job] or leader >= 0)
         self.state[job] = _CROWDED
         self.stamp[job] += 1
-        self.crowd.add(job, now, done, starting, leader, lag, most)
+        self.crowd.add(job, now, done, starting, leader, lag)
 
     def progress(self, job: int, now: float) -> float:
         """The part of a job alone on its ports that is through by ``now``."""

@@ -9,8 +9,8 @@ import numpy as np
 from reshard_lab.cluster import Cluster
 from reshard_lab.simulation.hops import Hops
 
-_IDLE = 0.1
-"""Share of its time up to which a port counts as one that cannot be full."""
+_IDLE = 0.002
+"""Share of its time, for each chunk of a transfer, up to which a port counts as never full."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +136,9 @@ def _never_full(hops: Hops, ports: np.ndarray, cluster: Cluster) -> np.ndarray:
 
     A hop inside a host moves at the pace of the last hop over a NIC before it in its chain. If
     it needs a share s of its port's time for all the time of that NIC, the port is never full
-    while the shares, the largest of each NIC added up, are at most 1. They are held to
-    ``_IDLE`` because chunks that come in at once do get in each other's way for a moment.
+    while the shares, the largest of each NIC added up, are at most 1. They are held to less,
+    because chunks that come in at once do get in each other's way: that is s chunks' time of
+    all the transfer's at most.
     """
     row = np.arange(len(hops))
     feeder = np.maximum.accumulate(np.where(hops.crosses, row, -1))
@@ -149,6 +150,7 @@ def _never_full(hops: Hops, ports: np.ndarray, cluster: Cluster) -> np.ndarray:
         spread = nic_Bps[nic] / hops.rate_Bps[feeder]
         share = np.where(has, spread * hops.chunk_s / hops.chunk_s[feeder], np.inf)
     share = np.where(np.isnan(share), np.inf, share)
+    share = np.maximum(share, share / hops.chunks / _IDLE)
     device = ports >= 2 * cluster.nics
     full = np.zeros_like(device)
     for side in (0, 1):
@@ -158,7 +160,7 @@ def _never_full(hops: Hops, ports: np.ndarray, cluster: Cluster) -> np.ndarray:
         largest = np.zeros(len(which))
         np.maximum.at(largest, back, share[at])
         total = np.bincount(which // (cluster.nics + 1), weights=largest)
-        full[at, side] = total[ports[at, side]] > _IDLE
+        full[at, side] = total[ports[at, side]] > 1
     return device & ~full
 
 
