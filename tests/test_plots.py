@@ -444,6 +444,28 @@ def test_bars_have_the_heights_whiskers_and_marks_of_the_table():
     assert len(looks) == 2
 
 
+def test_bars_may_have_a_second_marker_and_a_line_that_none_can_pass():
+    frame = bar_frame().assign(second=[6.5, 3.0, 9.0, 1.25], most=[7.0, 7.0, 10.0, 3.0])
+    words = WORDS._replace(cross="simulated", bound="bound")
+    made = charts.bars(frame, COLUMNS._replace(cross="second", bound="most"), words)
+    left, right = made.axes
+    crosses = [list(line.get_ydata()) for line in left.lines if line.get_marker() == "x"]
+    assert crosses == [[6.5, 9.0], [3.0]]
+    bounds = [
+        [segment.tolist() for segment in lines.get_segments()]
+        for ax in (left, right)
+        for lines in ax.collections
+        if lines.get_label() == "bound"
+    ]
+    assert bounds == [
+        [[[-0.46, 7.0], [0.46, 7.0]], [[0.54, 10.0], [1.46, 10.0]]],
+        [[[-0.46, 3.0], [0.46, 3.0]]],
+    ]
+    (legend,) = made.legends
+    names = {text.get_text() for text in legend.get_texts()}
+    assert names == {"predicted", "simulated", "bound", "a", "b"}
+
+
 def test_bars_refuse_a_table_that_does_not_fit():
     with pytest.raises(rl.ReshardError, match=r"no column \['mark'\]"):
         charts.bars(bar_frame().drop(columns="mark"), COLUMNS, WORDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reshard_lab.experiments.compare import Case, Fit, compare, fit_one_transfer
 from reshard_lab.experiments.exercise import Verdict, predict
-from reshard_lab.experiments.figures import figure5, figure6
+from reshard_lab.experiments.figures import figure5, figure6, figure8
 from reshard_lab.experiments.suite import SUITE, Scale, SuiteCase, suite_task, table2
 from reshard_lab.experiments.teaching import (
     figure2,
@@ -26,6 +26,7 @@ __all__ = [
     "figure2",
     "figure5",
     "figure6",
+    "figure8",
     "fit_one_transfer",
     "on_figure2",
     "pieces",

@@ -12,6 +12,8 @@ from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
+from reshard_lab.simulation import simulate
+from reshard_lab.transfer import Transfer
 from reshard_lab.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -35,15 +37,20 @@ def compare(
     measure: Measure | None = None,
     progress: Callable[[Case], object] | None = None,
 ) -> pd.DataFrame:
-    """One row a case: its labels, predicted time and bound; with ``measure`` also measured times.
+    """One row a case: labels, predicted and simulated time, bound; with ``measure`` also measured.
 
-    Columns ``*_s`` are seconds, ``*_Gbps`` the tensor's bits over that time (section 5); the
-    whiskers ``low_Gbps`` and ``high_Gbps`` are of the slowest and the fastest run.
-    ``progress`` is called after each case.
+    Cases with the same transfers are measured once: they are the same run. Columns ``*_s`` are
+    seconds, ``*_Gbps`` the tensor's bits over that time (section 5); the whiskers ``low_Gbps``
+    and ``high_Gbps`` are of the slowest and the fastest run. ``progress`` is called after each
+    case.
     """
     rows = []
+    done: dict[tuple[Transfer, ...], Measurement] = {}
     for case in cases:
-        rows.append(_row(case, None if measure is None else measure(case.plan)))
+        transfers = case.plan.transfers
+        if measure is not None and transfers not in done:
+            done[transfers] = measure(case.plan)
+        rows.append(_row(case, done.get(transfers)))
         if progress is not None:
             progress(case)
     return need("pandas", "notebooks", "a table").DataFrame(rows)
@@ -51,6 +58,7 @@ def compare(
 
 def _row(case: Case, measured: Measurement | None) -> dict[str, Any]:
     made = case.plan
+    simulated_s = simulate(made).duration_s
     row = {
         **case.labels,
         "strategy": made.strategy,
@@ -60,7 +68,10 @@ def _row(case: Case, measured: Measurement | None) -> dict[str, Any]:
         "unit_tasks": len(made.units),
         "predicted_s": made.makespan_s,
         "lower_bound_s": made.lower_bound_s,
+        "simulated_s": simulated_s,
         "predicted_Gbps": _gbps(made.nbytes, made.makespan_s),
+        "simulated_Gbps": _gbps(made.nbytes, simulated_s),
+        "bound_Gbps": _gbps(made.nbytes, made.lower_bound_s),
     }
     if measured is not None:
         times = measured.times_s
@@ -70,10 +81,12 @@ def _row(case: Case, measured: Measurement | None) -> dict[str, Any]:
             "slowest_s": max(times),
             "runs": len(times),
             "measured_over_predicted": measured.median_s / made.makespan_s,
+            "measured_over_simulated": measured.median_s / simulated_s,
             "measured_Gbps": _gbps(made.nbytes, measured.median_s),
             "low_Gbps": _gbps(made.nbytes, max(times)),
             "high_Gbps": _gbps(made.nbytes, min(times)),
             "verified": measured.verified,
+            "cpu_share": measured.environment.get("cpu_share"),
         }
     return row
 

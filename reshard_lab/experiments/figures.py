@@ -1,9 +1,9 @@
-"""Figures 5 and 6 of the paper: the plans behind each bar, predicted and, where asked, measured."""
+"""Figures 5, 6 and 8 of the paper: the plans behind each bar, predicted, simulated and measured."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, whole
@@ -11,7 +11,7 @@ from reshard_lab.experiments.compare import Case, compare
 from reshard_lab.experiments.suite import FULL, SUITE, Scale, case_devices_per_host, suite_task
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
-from reshard_lab.planning import plan
+from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
 
 if TYPE_CHECKING:
@@ -20,17 +20,49 @@ if TYPE_CHECKING:
     from reshard_lab.experiments.compare import Measure
 
     Make = Callable[[int, int], Cluster]
-    """``make(hosts, devices_per_host)``: the cluster to plan for."""
+    """``make(hosts, devices_per_host)``: a cluster to plan for, of that size or larger."""
+
+
+class Method(NamedTuple):
+    """A bar of every group: how a resharding is planned."""
+
+    name: str
+    strategy: str
+    scheduler: str
+    paper: bool
+    """Whether the paper has it."""
+
 
 FIGURE5_STRATEGIES = ("send_recv", "local_allgather", "global_allgather", "broadcast", "alpa")
-FIGURE6_METHODS = (("send_recv", "load_balance"), ("alpa", "load_balance"), ("broadcast", "auto"))
-"""Strategy and scheduler: the paper's two baselines, and its own method."""
+OURS = (
+    Method("auto", "auto", "auto", False),
+    Method("split", "broadcast", "split", False),
+    Method("concurrent", "broadcast", "concurrent", False),
+)
+FIGURE5 = (*(Method(name, name, "load_balance", True) for name in FIGURE5_STRATEGIES), *OURS)
+"""One sender, so the schedule makes no difference: a strategy a bar."""
+FIGURE6 = (
+    Method("send_recv", "send_recv", "load_balance", True),
+    Method("alpa", "alpa", "load_balance", True),
+    Method("broadcast", "broadcast", "ensemble", True),
+    *OURS,
+)
+"""``broadcast`` is the paper's method: broadcasts in the better order of its two searches."""
+FIGURE8 = (
+    Method("naive", "broadcast", "naive", True),
+    Method("load_balance", "broadcast", "load_balance", True),
+    Method("ensemble", "broadcast", "ensemble", True),
+    *OURS,
+)
+"""Broadcasts all; ``ensemble`` is the paper's method."""
 ONE_HOST, TWO_DEVICES = "1 host × 1–4 devices", "1–4 hosts × 2 devices"
 FIGURE5_POINTS = (
     *((ONE_HOST, 1, devices) for devices in (1, 2, 3, 4)),
     *((TWO_DEVICES, hosts, 2) for hosts in (1, 2, 3, 4)),
 )
 """The two sweeps: which, receiver hosts, devices on each."""
+MOST_CHUNKS = 100
+"""K in the paper."""
 
 
 def p3(hosts: int, devices_per_host: int) -> Cluster:
@@ -43,31 +75,35 @@ def p3(hosts: int, devices_per_host: int) -> Cluster:
 def figure5_cases(
     make: Make = p3,
     nbytes: int = 2**30,
-    strategies: Sequence[str] = FIGURE5_STRATEGIES,
-    chunks: int = 100,
+    methods: Sequence[Method] = FIGURE5,
+    chunk_nbytes: int = 1,
 ) -> list[Case]:
-    """Figure 5 (section 5.1.1): one device sends an int32 tensor of ``nbytes`` to all others."""
+    """Figure 5 (section 5.1.1): one device sends an int32 tensor of ``nbytes`` to all others.
+
+    chunk_nbytes:
+        least size of a chunk of a broadcast, which is never cut into more than 100.
+    """
     if whole("nbytes", nbytes, 4) % 4:
         raise ReshardError(f"nbytes {nbytes} is not a whole number of int32 elements of 4 bytes")
     cases = []
     for sweep, hosts, devices in FIGURE5_POINTS:
-        per = 4 if sweep == ONE_HOST else 2
-        cluster = make(hosts + 1, per)
+        cluster = make(hosts + 1, 4 if sweep == ONE_HOST else 2)
+        per = cluster.devices_per_host
         ids = [[h * per + d for d in range(devices)] for h in range(1, hosts + 1)]
         src, dst = Layout(Mesh([0]), "R"), Layout(Mesh(ids), "R")
         task = ReshardingTask((nbytes // 4,), "int32", src, dst, cluster)
         labels = {"sweep": sweep, "hosts": hosts, "devices": devices}
-        cases += [Case(labels, plan(task, strategy=s, chunks=chunks)) for s in strategies]
+        cases += _cases(task, labels, methods, chunk_nbytes)
     return cases
 
 
-def figure6_cases(
+def suite_cases(
     make: Make = p3,
     scale: Scale = FULL,
-    methods: Sequence[tuple[str, str]] = FIGURE6_METHODS,
-    chunks: int = 100,
+    methods: Sequence[Method] = FIGURE6,
+    chunk_nbytes: int = 1,
 ) -> list[Case]:
-    """Figure 6 (section 5.1.2): the nine cases of table 2."""
+    """The nine cases of table 2, of figures 6 (section 5.1.2) and 8 (section 5.3.1)."""
     cases = []
     for case in SUITE:
         per = case_devices_per_host(case, scale)
@@ -79,28 +115,55 @@ def figure6_cases(
             "destination": f"({case.dst_hosts},{per}) {case.dst_spec}",
             "shape": "×".join(map(str, task.shape)),
         }
-        cases += [
-            Case(labels, plan(task, strategy=strategy, scheduler=scheduler, chunks=chunks))
-            for strategy, scheduler in methods
-        ]
+        cases += _cases(task, labels, methods, chunk_nbytes)
     return cases
+
+
+def chunks_of(task: ReshardingTask, chunk_nbytes: int) -> int:
+    """K: as many chunks of at least ``chunk_nbytes`` as the largest unit task has, 100 at most."""
+    largest = max((unit.nbytes for unit in task.unit_tasks), default=1)
+    return max(1, min(MOST_CHUNKS, largest // whole("chunk_nbytes", chunk_nbytes, 1)))
 
 
 def figure5(
     make: Make = p3,
     nbytes: int = 2**30,
-    strategies: Sequence[str] = FIGURE5_STRATEGIES,
+    methods: Sequence[Method] = FIGURE5,
     measure: Measure | None = None,
+    chunk_nbytes: int = 1,
 ) -> pd.DataFrame:
-    """Figure 5 as rows (see ``compare``): predicted, and measured where ``measure`` is given."""
-    return compare(figure5_cases(make, nbytes, strategies), measure)
+    """Figure 5 as rows (see ``compare``): measured where ``measure`` is given."""
+    return compare(figure5_cases(make, nbytes, methods, chunk_nbytes), measure)
 
 
 def figure6(
     make: Make = p3,
     scale: Scale = FULL,
-    methods: Sequence[tuple[str, str]] = FIGURE6_METHODS,
+    methods: Sequence[Method] = FIGURE6,
     measure: Measure | None = None,
+    chunk_nbytes: int = 1,
 ) -> pd.DataFrame:
-    """Figure 6 as rows (see ``compare``): the nine cases of table 2."""
-    return compare(figure6_cases(make, scale, methods), measure)
+    """Figure 6 as rows (see ``compare``): the nine cases of table 2 by strategy."""
+    return compare(suite_cases(make, scale, methods, chunk_nbytes), measure)
+
+
+def figure8(
+    make: Make = p3,
+    scale: Scale = FULL,
+    methods: Sequence[Method] = FIGURE8,
+    measure: Measure | None = None,
+    chunk_nbytes: int = 1,
+) -> pd.DataFrame:
+    """Figure 8 as rows (see ``compare``): the nine cases of table 2 by schedule."""
+    return compare(suite_cases(make, scale, methods, chunk_nbytes), measure)
+
+
+def _cases(
+    task: ReshardingTask, labels: dict[str, object], methods: Sequence[Method], chunk_nbytes: int
+) -> list[Case]:
+    chunks = chunks_of(task, chunk_nbytes)
+
+    def made(method: Method) -> Plan:
+        return plan(task, method.strategy, scheduler=method.scheduler, chunks=chunks)
+
+    return [Case({**labels, "method": m.name, "paper": m.paper}, made(m)) for m in methods]

@@ -40,6 +40,10 @@ class Columns(NamedTuple):
     """Where the marker stands."""
     panel: str | None = None
     """A panel for each value; None = one panel."""
+    cross: str | None = None
+    """Where a second marker stands, if any."""
+    bound: str | None = None
+    """Height of a line over each group, which no bar can pass, if any."""
 
 
 class Words(NamedTuple):
@@ -54,6 +58,8 @@ class Words(NamedTuple):
     """What the marker is, for the legend."""
     note: str
     """Backend, link, machine and where predictions come from; below the picture."""
+    cross: str = ""
+    bound: str = ""
 
 
 def bars(frame: pd.DataFrame, columns: Columns, words: Words) -> Any:
@@ -108,9 +114,17 @@ def _panel(
         look = {"color": COLORS[i % len(COLORS)], "hatch": HATCHES[i % len(HATCHES)]}
         ax.bar(x, value, wide, label=name, edgecolor=INK, linewidth=0.7, **look)
         ax.errorbar(x, value, yerr=reach, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+        dot = {"markerfacecolor": "white", "markeredgecolor": INK, "linestyle": "none"}
         label = words.mark if i == 0 else None
-        dot = {"markerfacecolor": "white", "markeredgecolor": INK, "markersize": 5}
-        ax.plot(x, rows[columns.mark], "D", label=label, linestyle="none", **dot)
+        ax.plot(x, rows[columns.mark], "D", label=label, markersize=5, **dot)
+        if columns.cross is not None:
+            label = words.cross if i == 0 else None
+            ax.plot(x, rows[columns.cross], "x", label=label, markersize=4, **dot)
+    if columns.bound is not None:
+        tops = frame.groupby(columns.group, sort=False)[columns.bound].max()
+        at = [groups.index(g) for g in tops.index]
+        left, right = ([x + side for x in at] for side in (-0.46, 0.46))
+        ax.hlines(tops, left, right, INK, "--", label=words.bound, linewidth=1.2)
     ax.set_xticks(range(len(groups)), [str(g) for g in groups])
     ax.set_ylim(bottom=0)
     ax.grid(axis="y", linewidth=0.4, alpha=0.5)

@@ -1,0 +1,129 @@
+"""Where figures are measured: on an emulated cluster where that is allowed, else on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError, choose
+from reshard_lab.experiments.compare import Fit, fit_one_transfer
+from reshard_lab.units import format_rate
+
+if TYPE_CHECKING:
+    from reshard_lab.experiments.compare import Measure
+    from reshard_lab.experiments.figures import Make
+    from reshard_lab.planning import Plan
+    from reshard_lab.runtime import Measurement
+
+HOSTS, DEVICES_PER_HOST = 5, 4
+"""Hold every point of figure 5 and every case of table 2."""
+NICS = ("400Mbit", "200Mbit")
+"""Speeds to emulate, the first that the machine carries; above, two cores make the times."""
+PLACES = ("emulated", "local")
+
+
+class Place(NamedTuple):
+    """Somewhere to measure plans, and what to predict with."""
+
+    name: str
+    """``"emulated"`` or ``"local"``."""
+    measure: Measure
+    make: Make
+    """The cluster to plan for."""
+    predicted: str
+    """What predictions rest on, in words."""
+    caution: str
+    """What predictions do not know, in words; may be empty."""
+    about: dict[str, Any]
+    """The same in numbers."""
+
+
+def find_place(name: str | None) -> tuple[str, str]:
+    """The place called ``name`` (None: the best that this machine allows), and why, in words."""
+    from reshard_lab.runtime.network import refused
+
+    if name is not None:
+        return choose("place to measure", name, PLACES), ""
+    reason = refused()
+    if reason is None:
+        return "emulated", ""
+    return "local", f"Not on an emulated cluster: {reason}."
+
+
+@contextmanager
+def opened(
+    name: str, why: str, nbytes: int, repeats: int, warmup: int
+) -> Iterator[tuple[Place, list[Measurement]]]:
+    """The place, its processes running, and a list of what will have been measured.
+
+    ``nbytes``: of the transfer that speeds are fitted from where they are not known.
+    """
+    done: list[Measurement] = []
+    with _emulated() if name == "emulated" else _local() as pool:
+
+        def measure(made: Plan) -> Measurement:
+            done.append(pool.run(made, repeats=repeats, warmup=warmup))
+            return done[-1]
+
+        if name == "emulated":
+            yield _on_emulated(pool, measure), done
+        else:
+            yield _on_loopback(fit_one_transfer(measure, nbytes), why, measure), done
+
+
+@contextmanager
+def _emulated() -> Iterator[Any]:
+    """The fastest emulated cluster that the machine carries."""
+    from reshard_lab.runtime import EmulatedCluster
+    from reshard_lab.runtime.network import need_namespaces
+
+    need_namespaces()
+    refusals: list[str] = []
+    for nic in NICS:
+        cluster = EmulatedCluster(HOSTS, DEVICES_PER_HOST, nic=nic)
+        try:
+            cluster.__enter__()
+        except ReshardError as error:
+            refusals.append(str(error))
+            continue
+        with cluster.pool:
+            yield cluster
+        return
+    raise ReshardError(
+        f"no speed of {', '.join(NICS)} can be emulated here: {refusals[-1]}; or measure over "
+        "loopback (--where local)"
+    )
+
+
+def _local() -> Any:
+    from reshard_lab.runtime import Pool
+
+    return Pool(devices=16)
+
+
+def _on_emulated(cluster: Any, measure: Measure) -> Place:
+    described: Cluster = cluster.cluster
+    share = cluster.probe.share
+    return Place(
+        "emulated",
+        measure,
+        lambda hosts, devices: described,
+        f"NICs of {format_rate(described.nic_Bps)}, all else free (on entry the NICs carried "
+        f"{share:.0%} of that, all at once)",
+        "",
+        {"nic_Bps": described.nic_Bps, "nic_share": share},
+    )
+
+
+def _on_loopback(fit: Fit, why: str, measure: Measure) -> Place:
+    caution = "Here every link is carried by the same cores, which such a prediction does not know."
+    return Place(
+        "local",
+        measure,
+        fit.cluster,
+        f"a cluster fitted from one measured transfer ({fit})",
+        f"{caution} {why}".strip(),
+        {"nbytes": fit.nbytes, "seconds": fit.seconds, "bandwidth_Bps": fit.bandwidth_Bps},
+    )

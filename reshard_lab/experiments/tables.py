@@ -1,0 +1,71 @@
+"""Writing a figure: its rows, its pictures, and the stamp that says where it comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reshard_lab.errors import ReshardError
+from reshard_lab.plots.bars import Columns, Words, bars, save
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Picture(NamedTuple):
+    """A figure's rows and how they are drawn."""
+
+    name: str
+    title: str
+    frame: pd.DataFrame
+    derived: Mapping[str, pd.Series]
+    """Columns for the drawing alone."""
+    columns: Columns
+    group: str | Mapping[str, str]
+    """Label of the x axis, or one for each panel."""
+    left_out: set[str]
+    """Methods that are in the table but not drawn."""
+
+
+class Table(NamedTuple):
+    """One figure's rows, what they are, and the files that hold them."""
+
+    name: str
+    title: str
+    frame: pd.DataFrame
+    files: tuple[Path, ...]
+
+
+def write(folder: Path, picture: Picture, label: str, about: Mapping[str, Any]) -> Table:
+    """The CSV, the stamp (JSON) and the two pictures of one figure.
+
+    ``label`` says on all of them what was measured where, and what predictions rest on;
+    ``about`` holds the same in numbers.
+    """
+    frame = picture.frame
+    environment = about["environment"]
+    keys = ("where", "link", "cpu", "torch", "commit")
+    stamped = frame.assign(label=label, **{key: environment[key] for key in keys})
+    runs = f"Bars: median of {frame['runs'].iloc[0]} runs; whiskers: the slowest and the fastest."
+    words = Words(
+        picture.title,
+        picture.group,
+        "effective bandwidth (Gbit/s)",
+        "predicted (closed form)",
+        "\n".join([runs, *label.replace(". ", ".\n").split("\n")]),
+        cross="simulated",
+        bound="bound",
+    )
+    drawn = frame.assign(**picture.derived)
+    drawn = drawn[~drawn["method"].isin(picture.left_out)]
+    table, stamp = folder / f"{picture.name}.csv", folder / f"{picture.name}.json"
+    try:
+        stamped.to_csv(table, index=False)
+        said = {"figure": picture.title, "label": label, **about}
+        stamp.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+        pictures = save(bars(drawn, picture.columns, words), folder / picture.name)
+    except OSError as error:
+        raise ReshardError(f"cannot write into {str(folder)!r}: {error.strerror}") from None
+    return Table(picture.name, picture.title, frame, (table, stamp, *pictures))
