@@ -1,7 +1,8 @@
 """How long decomposition and planning take, and how much memory, on large meshes.
 
 Each case is timed in fresh processes (imports left out), and its peak memory is that of the whole
-process, imports included.
+process, imports included. Marks are held against processor time: planning runs on one core, so that
+is what it takes on a machine with nothing else to do. The time on the clock stands beside it.
 """
 
 from __future__ import annotations
@@ -39,19 +40,20 @@ dst = cluster.mesh((columns, devices // columns), first_host=devices // 8)
 task = rl.ReshardingTask(
     (4096, 4096), "float32", rl.Layout(src, "S01R"), rl.Layout(dst, "RS0"), cluster
 )
-start = time.perf_counter()
+clock, start = time.perf_counter(), time.process_time()
 units = len(task.unit_tasks)
-cut = time.perf_counter()
+cut = time.process_time()
 plan = rl.plan(task, strategy="broadcast", scheduler="load_balance")
-planned = time.perf_counter()
+planned, clock = time.process_time(), time.perf_counter() - clock
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 peak //= 1024 if sys.platform == "darwin" else 1
-print(json.dumps([units, len(plan.transfers), cut - start, planned - cut, peak / 1024]))
+print(json.dumps([units, len(plan.transfers), cut - start, planned - cut, clock, peak / 1024]))
 """
 
 
 def measure(case: Case) -> list[list[float]]:
-    """Unit tasks, transfers, seconds to cut, seconds to plan and peak MiB of every repeat."""
+    """Of every repeat: unit tasks, transfers, processor seconds to cut and to plan, seconds of
+    both on the clock, and peak MiB."""
     columns = case.unit_tasks // case.devices
     command = [sys.executable, "-c", CHILD, str(case.devices), str(columns)]
     rows = []
@@ -70,9 +72,9 @@ def main() -> int:
     for case in CASES:
         rows = measure(case)
         units, transfers = (int(n) for n in rows[0][:2])
-        cut, planned = ([row[i] for row in rows] for i in (2, 3))
+        cut, planned, clock = ([row[i] for row in rows] for i in (2, 3, 4))
         total = [a + b for a, b in zip(cut, planned, strict=True)]
-        peak = max(row[4] for row in rows)
+        peak = max(row[5] for row in rows)
         holds = units >= case.unit_tasks and statistics.median(total) < case.most_s
         holds = holds and (case.most_MiB is None or peak < case.most_MiB)
         missed += not holds
@@ -80,11 +82,12 @@ def main() -> int:
         print(
             f"{case.devices} -> {case.devices} devices, {units} unit tasks, {transfers} transfers"
         )
-        for name, times in (("unit tasks", cut), ("plan", planned), ("both", total)):
+        shown = {"unit tasks": cut, "plan": planned, "both": total, "on the clock": clock}
+        for name, times in shown.items():
             low, high = min(times), max(times)
-            print(f"  {name:<10} {statistics.median(times):.3f} s ({low:.3f} to {high:.3f})")
-        print(f"  peak       {peak:.0f} MiB, imports included")
-        print(f"  must hold  under {case.most_s:g} s{limit}: {'yes' if holds else 'NO'}")
+            print(f"  {name:<12} {statistics.median(times):.3f} s ({low:.3f} to {high:.3f})")
+        print(f"  peak         {peak:.0f} MiB, imports included")
+        print(f"  must hold    both under {case.most_s:g} s{limit}: {'yes' if holds else 'NO'}")
     return 1 if missed else 0
 
 
