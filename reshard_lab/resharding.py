@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -206,7 +206,9 @@ def lower_bound_s(tasks: Iterable[ReshardingTask]) -> float:
         ends.append(cache[key])
     # In time on a host of the fastest NICs (of finite speed); others get less done in it.
     fastest = max((r for r in rates if r < math.inf), default=math.inf)
-    speed = None if cluster.uniform else {h: rate / fastest for h, rate in enumerate(rates)}
+    speed: dict[Hashable, float] | None = None
+    if not cluster.uniform:
+        speed = {host: rate / fastest for host, rate in enumerate(rates)}
     lasts = [u.nbytes / fastest for u in units]
     return fluid_bound(lasts, [e[0] for e in ends], [e[1] for e in ends], speed)
 

@@ -289,10 +289,10 @@ def check_written(plan: Plan, pieces: _Pieces) -> int:
         proven: set[tuple[Box, tuple[int, ...]]] = set()  # replicas take in the same transfers
         for number, needed in enumerate(pieces.need):
             for device, piece in needed.items():
-                ids = tuple(writes.get((number, device), ()))
-                if (piece, ids) not in proven:
-                    check(device, piece, [plan.transfers[i] for i in ids])
-                    proven.add((piece, ids))
+                taken = tuple(writes.get((number, device), ()))
+                if (piece, taken) not in proven:
+                    check(device, piece, [plan.transfers[i] for i in taken])
+                    proven.add((piece, taken))
                 total += box_volume(piece)
     return total
 
