@@ -61,16 +61,19 @@ def staged_ends(plan: Plan) -> Iterator[StagedEnd]:
 
 
 def peak_bytes(plan: Plan) -> dict[int, int]:
-    """Source piece, destination piece and the largest staging each way, by device."""
+    """Source piece, destination piece and the largest staging each way, by device.
+
+    In a plan without an order all transfers of a device may be under way at once.
+    """
     total: dict[int, int] = {}
     for task in plan.tasks:
         for layout in (task.src, task.dst):
             for device, box in layout.boxes(task.shape).items():
                 total[device] = total.get(device, 0) + box_volume(box) * task.itemsize
-    staged: dict[tuple[int, bool], int] = {}
+    staged: dict[tuple[int, bool, int], int] = {}
     for end in staged_ends(plan):
-        key = (end.device, end.sends)
+        key = (end.device, end.sends, 0 if plan.ordered else end.transfer)
         staged[key] = max(staged.get(key, 0), end.nbytes)
-    for (device, _), nbytes in staged.items():
+    for (device, _, _), nbytes in staged.items():
         total[device] += nbytes
     return dict(sorted(total.items()))
