@@ -15,7 +15,7 @@ NOTEBOOKS := notebooks/01*.ipynb notebooks/02*.ipynb
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
 PYTEST_FLAGS := -n 2 --dist loadscope
 
-.PHONY: help reproduce test notebooks lab bench lint types clean
+.PHONY: help reproduce test notebooks lab soak bench lint types clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -33,6 +33,9 @@ notebooks: $(STAMP) ## run those notebooks again and store what they give now
 
 lab: $(STAMP) ## open JupyterLab on notebooks/
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/
+
+soak: $(STAMP) ## launch clusters 100 times and kill 20 workers; nothing may be left
+	$(BIN)/python tests/soak.py
 
 bench: $(STAMP) ## print the figures of speed and memory
 	$(BIN)/python benchmarks/run.py
