@@ -4,6 +4,7 @@ The lanes are threads. Each works through its moves in program order and keeps a
 one move under way; it turns to the next move when the last message of this one is done. A device
 in the middle of a chain sends a message on as soon as the other lane has taken it in. A move that
 is received is done whether or not it has been sent on: its data is in the destination piece.
+In a plan without an order a device has a lane each way for every other device it deals with.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 WINDOW = 48
-"""Messages of one lane under way at once: with the tokens read ahead, 128 operations a device."""
+"""Messages under way at once each way: with the tokens read ahead, 128 operations a device."""
 
 Observer = Callable[[str, int, int], None]
 """Called as (``"copy"``, ``"send"`` or ``"recv"``, step, messages done): 0 as the step begins."""
@@ -46,7 +47,15 @@ class Call:
         self.torch = need("torch", "run", "running a plan on processes")
         self.program, self.memory, self.wire = program, memory, wire
         self.deadline, self.observe = deadline, observe or (lambda lane, step, done: None)
-        self.board = Board(deadline, lanes=3)
+        self.lanes = [
+            (carry, moves, max(1, WINDOW // len(lanes)))
+            for carry, lanes in (
+                (self._send, program.lanes(program.sends)),
+                (self._recv, program.lanes(program.recvs)),
+            )
+            for moves in lanes
+        ]
+        self.board = Board(deadline, lanes=1 + len(self.lanes))
         self.tokens = Tokens(control, program, number, self.board)
 
     def run(self) -> None:
@@ -55,36 +64,37 @@ class Call:
         Nothing is posted before: calls on one group run one after another.
         """
         self.tokens.begin()
-        for lane, moves in ((self._send, self.program.sends), (self._recv, self.program.recvs)):
-            if moves:
-                work = threading.Thread(target=self._lane, args=(lane, moves), daemon=True)
-                work.start()
-            else:
-                self.board.leave()
-        self._lane(self._copy, self.program.copies)
+        for lane in self.lanes:
+            threading.Thread(target=self._lane, args=lane, daemon=True).start()
+        self._lane(self._copy, self.program.copies, 1)
         self.board.close()
         self.tokens.flush()
 
-    def _lane(self, carry: Callable[[Move, torch.Tensor], None], moves: tuple[Move, ...]) -> None:
+    def _lane(
+        self,
+        carry: Callable[[Move, torch.Tensor, int], None],
+        moves: tuple[Move, ...],
+        window: int,
+    ) -> None:
         try:
             size = max((move.staged for move in moves), default=0)
             stage = self.torch.empty(size, dtype=self.torch.uint8)
             for move in moves:
-                carry(move, stage)
+                carry(move, stage, window)
             self.board.leave()
         except Stopped:
             pass
         except BaseException as error:
             self.board.fail(error)
 
-    def _copy(self, move: Move, stage: torch.Tensor) -> None:
+    def _copy(self, move: Move, stage: torch.Tensor, window: int) -> None:
         self.observe("copy", move.step, 0)
         self._wait(move)
         self.memory.copy(move)
         self.observe("copy", move.step, 1)
         self._complete(move)
 
-    def _send(self, move: Move, stage: torch.Tensor) -> None:
+    def _send(self, move: Move, stage: torch.Tensor, window: int) -> None:
         self.observe("send", move.step, 0)
         self._wait(move)
         flight: deque[Any] = deque()
@@ -92,7 +102,7 @@ class Call:
             if move.forward:
                 what = f"message {i + 1} of {move.messages} of transfer {move.transfer}"
                 self.board.until_arrived(move.transfer, i + 1, f"{what}, to be sent on,")
-            if len(flight) == (IN_FLIGHT if move.staged else WINDOW):
+            if len(flight) == (min(IN_FLIGHT, window) if move.staged else window):
                 self._sent(move, flight, i)
             data = self._buffer(move, i, stage)
             if move.staged:
@@ -108,10 +118,10 @@ class Call:
         self.wire.finish(work, self.deadline, self._text(move, "send", "to", message))
         self.observe("send", move.step, message + 1)
 
-    def _recv(self, move: Move, stage: torch.Tensor) -> None:
+    def _recv(self, move: Move, stage: torch.Tensor, window: int) -> None:
         self.observe("recv", move.step, 0)
         flight: deque[Any] = deque()
-        window = IN_FLIGHT if move.staged else WINDOW
+        window = min(IN_FLIGHT, window) if move.staged else window
         for i in range(move.messages):
             while i + len(flight) < move.messages and len(flight) < window:
                 data = self._buffer(move, i + len(flight), stage)

@@ -81,6 +81,17 @@ class Program(NamedTuple):
     copies: tuple[Move, ...]
     sends: tuple[Move, ...]
     recvs: tuple[Move, ...]
+    ordered: bool = True
+    """Whether sends, and receives, keep one order over all peers, or only with each of them."""
+
+    def lanes(self, moves: tuple[Move, ...]) -> list[tuple[Move, ...]]:
+        """``moves`` (sends or receives) by the lanes that carry them out side by side."""
+        if self.ordered:
+            return [moves] if moves else []
+        found: dict[int, list[Move]] = {}
+        for move in moves:
+            found.setdefault(move.peer, []).append(move)
+        return [tuple(lane) for lane in found.values()]
 
     @property
     def awaited(self) -> list[tuple[int, int]]:
@@ -112,7 +123,8 @@ class Compiler:
         lanes: dict[str, list[Move]] = {"copy": [], "send": [], "recv": []}
         for index, step in enumerate(self.plan.programs.get(device, ())):
             lanes[step.op].append(self._move(device, index, step))
-        return Program(device, *(tuple(lanes[op]) for op in ("copy", "send", "recv")))
+        copies, sends, recvs = (tuple(lanes[op]) for op in ("copy", "send", "recv"))
+        return Program(device, copies, sends, recvs, self.plan.ordered)
 
     def _move(self, device: int, index: int, step: Step) -> Move:
         plan = self.plan

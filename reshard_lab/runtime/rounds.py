@@ -5,7 +5,7 @@ plan's messages are put into one order, known to all: each has a round, the same
 and a device works off its rounds one after another, what falls into one round together. Rounds
 keep the order of the lanes, a chain's messages follow one another through its devices, and what
 comes ``after`` a transfer that completes elsewhere waits for a token, a message of one byte.
-Pure bookkeeping on plain numbers.
+A plan without an order is put into one here. Pure bookkeeping on plain numbers.
 """
 
 from __future__ import annotations
@@ -179,13 +179,14 @@ class _Rounds:
             for other in t.after:
                 yield (other, count[other] - 1), (t.id, 0)
         for device, steps in self.plan.programs.items():
-            last: dict[str, tuple[int, int]] = {}
+            last: dict[tuple[str, int], tuple[int, int]] = {}
             for step in steps:
                 if step.op == "copy":
                     continue
                 place = self.plan.transfers[step.transfer].path.index(device)
                 hop = 0 if self.cast[step.transfer] else place - (step.op == "recv")
                 node = (step.transfer, hop)
-                if last.get(step.op, node) != node:
-                    yield last[step.op], node
-                last[step.op] = node
+                lane = (step.op, 0 if self.plan.ordered else step.peer)
+                if last.get(lane, node) != node:
+                    yield last[lane], node
+                last[lane] = node
