@@ -6,6 +6,7 @@ with matplotlib, which loads when a chart is drawn.
 
 from __future__ import annotations
 
+from reshard_lab.plots.gantt import gantt, gantt_svg
 from reshard_lab.plots.layouts import Panel, draw_layout, draw_layouts, layout_svg, panel
 from reshard_lab.plots.svg import Figure, figure
 from reshard_lab.plots.unit_tasks import draw_unit_tasks, unit_tasks_svg
@@ -17,6 +18,8 @@ __all__ = [
     "draw_layouts",
     "draw_unit_tasks",
     "figure",
+    "gantt",
+    "gantt_svg",
     "layout_svg",
     "panel",
     "unit_tasks_svg",
