@@ -13,11 +13,9 @@ STRATEGIES = ("send_recv", "local_allgather", "global_allgather", "broadcast", "
 
 
 def unordered(plan: rl.Plan) -> rl.Plan:
-    """The same transfers, none waiting for another and lanes imposing no order."""
+    """The same transfers, all at once but for those between the same two devices."""
     free = tuple(t._replace(after=()) for t in plan.transfers)
-    made = dataclasses.replace(plan, transfers=free)
-    object.__setattr__(made, "ordered", False)
-    return made
+    return dataclasses.replace(plan, transfers=free, ordered=False)
 
 
 def random_layout(rng: np.random.Generator, pool: Sequence[int], ndim: int) -> rl.Layout:

@@ -82,17 +82,28 @@ def test_ordered_plans_take_the_time_they_were_planned_for(strategy, overlap, se
     """
     rng = np.random.default_rng(seed)
     task = random_task(
-        rng,
-        overlap=overlap,
-        uniform=bool(rng.random() < 0.5),
-        nics=(1, 2) if overlap else (1,),
-        intra=(1e8, 2e9, 1e11, np.inf),
+        rng, overlap=overlap, uniform=bool(rng.random() < 0.5), intra=(1e8, 2e9, 1e11, np.inf)
     )
-    plan = rl.plan(task, strategy, "load_balance", chunks=int(rng.choice([1, 3, 32, 100])))
+    scheduler = "split" if strategy == "broadcast" and rng.random() < 0.3 else "load_balance"
+    plan = rl.plan(task, strategy, scheduler, chunks=int(rng.choice([1, 3, 32, 100])))
     planned = plan.makespan_s
     assert rl.simulate(plan, "fluid").duration_s == pytest.approx(planned, rel=1e-9)
     found = rl.simulate(plan, "chunks", verify=False).duration_s
     assert abs(found - planned) <= rounding_s(plan) + 1e-9 * planned
+
+
+@relaxed
+@given(seed=seeds)
+def test_ordered_plans_on_several_nics_take_no_longer_than_planned(seed):
+    """There the planner holds devices and NICs for all of a delivery, longer than they are used."""
+    rng = np.random.default_rng(seed)
+    task = random_task(
+        rng, overlap=bool(rng.random() < 0.4), uniform=bool(rng.random() < 0.5), nics=(2, 4)
+    )
+    plan = rl.plan(task, scheduler=str(rng.choice(["load_balance", "split"])), chunks=32)
+    most = plan.makespan_s * (1 + 1e-9)
+    assert rl.simulate(plan, "fluid").duration_s <= most
+    assert rl.simulate(plan, "chunks", verify=False).duration_s <= most + rounding_s(plan)
 
 
 @settings(max_examples=60, deadline=None)
@@ -103,7 +114,7 @@ def test_fluid_is_within_two_percent_of_chunks_from_32_chunks_on(seed):
     task = random_task(
         rng, overlap=bool(rng.random() < 0.2), uniform=bool(rng.random() < 0.5), nics=(1, 1, 2)
     )
-    plan = rl.plan(task, chunks=int(rng.choice([32, 64])))
+    plan = rl.plan(task, scheduler="load_balance", chunks=int(rng.choice([32, 64])))
     plan = unordered(plan) if rng.random() < 0.8 else plan
     chunks = rl.simulate(plan, "chunks", verify=False).duration_s
     assert rl.simulate(plan, "fluid", verify=False).duration_s == pytest.approx(chunks, rel=0.02)
@@ -123,7 +134,7 @@ def test_fluid_where_chunks_of_several_senders_meet(senders, hosts, devices):
     task = rl.ReshardingTask(
         (senders * 3 * 10**6,), "int8", rl.Layout(first, "S0"), rl.Layout(last, "R"), cluster
     )
-    plan = unordered(rl.plan(task, chunks=32))
+    plan = unordered(rl.plan(task, scheduler="load_balance", chunks=32))
     chunks = rl.simulate(plan, "chunks", verify=False).duration_s
     assert rl.simulate(plan, "fluid", verify=False).duration_s == pytest.approx(chunks, rel=0.02)
 
@@ -147,7 +158,7 @@ def test_fluid_where_data_piles_up_behind_a_slower_link(inside):
         )
         for nbytes, devices in ends
     ]
-    plan = unordered(rl.plan(tasks, chunks=32))
+    plan = unordered(rl.plan(tasks, scheduler="load_balance", chunks=32))
     chunks = rl.simulate(plan, "chunks", verify=False).duration_s
     assert chunks == pytest.approx(16 * 2e-3 + 16 * 1.5e-3, rel=0.04)
     assert rl.simulate(plan, "fluid", verify=False).duration_s == pytest.approx(chunks, rel=0.02)
@@ -195,7 +206,7 @@ def test_never_faster_than_the_lower_bound(strategy, seed):
         nics=(1, 2),
         latency=False,
     )
-    plan = rl.plan(task, strategy, chunks=32)
+    plan = rl.plan(task, strategy, "load_balance", chunks=32)
     bound = plan.lower_bound_s * (1 - 1e-9)
     assert rl.simulate(plan, "chunks", verify=False).duration_s >= bound
     if strategy in ("send_recv", "broadcast"):
@@ -209,7 +220,7 @@ def test_more_bandwidth_never_takes_longer(seed):
     """Under in-order issue, one flow a NIC at a time: some hosts get faster NICs, or all links."""
     rng = np.random.default_rng(seed)
     task = random_task(rng, uniform=False)
-    plan = rl.plan(task, str(rng.choice(STRATEGIES)), chunks=8)
+    plan = rl.plan(task, str(rng.choice(STRATEGIES)), "load_balance", chunks=8)
     given_speeds = task.cluster.to_dict()
     faster = {
         "nic": [r * float(rng.choice([1, 1.3, 4])) for r in task.cluster.host_nic_Bps],
@@ -237,7 +248,7 @@ def test_two_flows_on_one_nic_take_exactly_twice_as_long(resolution, latency):
         for sender, receiver in ((0, 2), (1, 4))
     ]
     alone = rl.simulate(rl.plan(tasks[0]), resolution).duration_s
-    both = rl.plan(tasks)
+    both = rl.plan(tasks, scheduler="load_balance")
     assert rl.simulate(both, resolution).duration_s == pytest.approx(2 * alone, rel=1e-12)
     shared = rl.simulate(unordered(both), resolution, verify=False)
     assert shared.duration_s == pytest.approx(2 * alone, rel=1e-12)
@@ -252,7 +263,7 @@ def test_what_goes_into_a_port_comes_out(seed):
     can; chunks arrive in order."""
     rng = np.random.default_rng(seed)
     task = random_task(rng, overlap=bool(rng.random() < 0.3), nics=(1, 2))
-    plan = rl.plan(task, str(rng.choice(STRATEGIES)), chunks=8)
+    plan = rl.plan(task, str(rng.choice(STRATEGIES)), "load_balance", chunks=8)
     if plan.strategy in ("send_recv", "broadcast") and rng.random() < 0.5:
         plan = unordered(plan)
     timeline = rl.simulate(plan, "chunks", verify=False)

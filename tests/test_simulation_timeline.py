@@ -33,7 +33,8 @@ def broadcast(chunks: int = 2, **speeds) -> rl.Plan:
 def some_plan(seed: int) -> rl.Plan:
     rng = np.random.default_rng(seed)
     task = random_task(rng, overlap=bool(rng.random() < 0.3), nics=(1, 2), uniform=False)
-    plan = rl.plan(task, str(rng.choice(STRATEGIES)), chunks=int(rng.choice([1, 4, 32])))
+    strategy, chunks = str(rng.choice(STRATEGIES)), int(rng.choice([1, 4, 32]))
+    plan = rl.plan(task, strategy, "load_balance", chunks=chunks)
     shareable = plan.strategy in ("send_recv", "broadcast")
     return unordered(plan) if shareable and rng.random() < 0.5 else plan
 
@@ -166,16 +167,19 @@ def test_critical_path_has_no_gap_and_is_the_duration(resolution, seed):
 @relaxed
 @given(seed=st.integers(0, 2**32 - 1))
 def test_staging_stays_within_what_the_plan_reserves(seed):
-    """In order, a device stages one transfer a direction at a time, as ``peak_bytes`` counts."""
+    """In order, a device stages one transfer a direction at a time, as ``peak_bytes`` counts;
+    without, one for each other device."""
     rng = np.random.default_rng(seed)
     task = random_task(rng, overlap=bool(rng.random() < 0.5))
-    plan = rl.plan(task, str(rng.choice(STRATEGIES)), chunks=8)
+    plan = rl.plan(task, str(rng.choice(STRATEGIES)), "load_balance", chunks=8)
+    if plan.strategy in ("send_recv", "broadcast") and rng.random() < 0.5:
+        plan = unordered(plan)
     pieces: dict[int, int] = {}
     for layout in (task.src, task.dst):
         for device, box in layout.boxes(task.shape).items():
             size = int(np.prod([hi - lo for lo, hi in box])) * task.itemsize
             pieces[device] = pieces.get(device, 0) + size
-    staging = rl.simulate(plan).staging()
+    staging = rl.simulate(plan, verify=False).staging()
     for device, reserved in plan.peak_bytes.items():
         staged = staging.get(device)
         peak = staged.peak_nbytes if staged else 0

@@ -46,7 +46,7 @@ def random_plan(rng: np.random.Generator) -> rl.Plan:
             latency=bool(rng.random() < 0.5),
         )
         strategy = str(rng.choice(STRATEGIES))
-        plan = rl.plan(task, strategy, chunks=int(rng.choice([4, 16, 32])))
+        plan = rl.plan(task, strategy, "load_balance", chunks=int(rng.choice([4, 16, 32])))
         if strategy in ("broadcast", "send_recv") and rng.random() < 0.7:
             plan = unordered(plan)
         if 10 <= len(messages(plan)) <= MOST_MESSAGES:
@@ -67,7 +67,10 @@ def messages(plan: rl.Plan) -> list[Message]:
 
 
 def waits(plan: rl.Plan) -> dict[Message, set[Message]]:
-    """What every message waits for: its own chain, ``after``, and the lanes of both devices."""
+    """What every message waits for: its own chain, ``after``, and the lanes of both devices.
+
+    In order, a device has one lane a direction; without order, one with each other device.
+    """
     found: dict[Message, set[Message]] = {m: set() for m in messages(plan)}
     for m in found:
         t = plan.transfers[m[0]]
@@ -79,16 +82,17 @@ def waits(plan: rl.Plan) -> dict[Message, set[Message]]:
             for other in map(plan.transfers.__getitem__, t.after):
                 if len(other.path) > 1:
                     found[m].add((other.id, len(other.path) - 2, other.chunks - 1))
-    for device, steps in plan.programs.items() if getattr(plan, "ordered", True) else ():
-        before: dict[str, Message] = {}
+    for device, steps in plan.programs.items():
+        before: dict[tuple[str, int], Message] = {}
         for step in steps:
             if step.op == "copy":
                 continue
             t = plan.transfers[step.transfer]
             hop = t.path.index(device) - (step.op == "recv")
-            if step.op in before:
-                found[t.id, hop, 0].add(before[step.op])
-            before[step.op] = (t.id, hop, t.chunks - 1)
+            lane = step.op, -1 if plan.ordered else step.peer
+            if lane in before:
+                found[t.id, hop, 0].add(before[lane])
+            before[lane] = (t.id, hop, t.chunks - 1)
     return found
 
 
@@ -195,7 +199,7 @@ def compare(count: int, seed: int) -> float:
         difference = theirs / here - 1
         worst = max(worst, abs(difference))
         shared += here < plan.makespan_s * 0.999
-        order = "as given" if getattr(plan, "ordered", True) else "none"
+        order = "as given" if plan.ordered else "none"
         print(
             f"{number:>4} {plan.strategy:<17} {order:<9} {len(messages(plan)):>8} "
             f"{here:>12.6g} {theirs:>12.6g} {difference:>+9.2e}"
