@@ -79,6 +79,8 @@ def test_ordered_plans_take_the_time_they_were_planned_for(strategy, overlap, se
     The planner adds up closed forms, each on idle links, and starts a task when its ports are
     free. The simulator knows hops, lanes and waits alone. Where meshes share hosts, a device may
     be in two deliveries at once; the planner then reserves its ports too, so the times agree.
+    Only split tasks on such meshes may end earlier: where a lane alone keeps two deliveries
+    apart, the first hop of the later one moves while its next hop still waits for the lane.
     """
     rng = np.random.default_rng(seed)
     task = random_task(
@@ -87,8 +89,13 @@ def test_ordered_plans_take_the_time_they_were_planned_for(strategy, overlap, se
     scheduler = "split" if strategy == "broadcast" and rng.random() < 0.3 else "load_balance"
     plan = rl.plan(task, strategy, scheduler, chunks=int(rng.choice([1, 3, 32, 100])))
     planned = plan.makespan_s
-    assert rl.simulate(plan, "fluid").duration_s == pytest.approx(planned, rel=1e-9)
+    fluid = rl.simulate(plan, "fluid").duration_s
     found = rl.simulate(plan, "chunks", verify=False).duration_s
+    if scheduler == "split" and overlap:
+        assert fluid <= planned * (1 + 1e-9)
+        assert found <= planned * (1 + 1e-9) + rounding_s(plan)
+        return
+    assert fluid == pytest.approx(planned, rel=1e-9)
     assert abs(found - planned) <= rounding_s(plan) + 1e-9 * planned
 
 
