@@ -5,7 +5,15 @@ from __future__ import annotations
 from reshard_lab.experiments.compare import Case, Fit, compare, fit_one_transfer
 from reshard_lab.experiments.exercise import Verdict, predict
 from reshard_lab.experiments.figures import figure5, figure6, figure8
+from reshard_lab.experiments.studies import (
+    figure3,
+    full_duplex,
+    scaling,
+    slow_host,
+    strategy_map,
+)
 from reshard_lab.experiments.suite import SUITE, Scale, SuiteCase, suite_task, table2
+from reshard_lab.experiments.sweep import evaluate, sweep
 from reshard_lab.experiments.teaching import (
     figure2,
     on_figure2,
@@ -23,15 +31,22 @@ __all__ = [
     "SuiteCase",
     "Verdict",
     "compare",
+    "evaluate",
     "figure2",
+    "figure3",
     "figure5",
     "figure6",
     "figure8",
     "fit_one_transfer",
+    "full_duplex",
     "on_figure2",
     "pieces",
     "predict",
+    "scaling",
+    "slow_host",
+    "strategy_map",
     "suite_task",
+    "sweep",
     "table2",
     "two_readings",
     "uneven",
