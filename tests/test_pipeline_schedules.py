@@ -153,7 +153,8 @@ def test_bad_requests(arguments, words):
         ([["F0", "B0", "W0"]], "stage 0 runs B0 and also W0: a backward is B or I and W"),
         ([["F1", "B1"]], r"stage 0 never runs F0 \(the schedule has microbatches 0 to 1\)"),
         ([["F0.1"], ["F0.0", "F0.1"]], "stage 0 never runs F0.0"),
-        ([["F0"], [], [], [], []], "stage 3 never runs F0 .*; and 1 more"),
+        ([["F0"], [], [], [], []], "stage 3 never runs F0 .*; and more"),
+        ([["F0", "F9999999999"]], "stage 0 never runs F1 .* 0 to 9999999999.*; and more"),
     ],
 )
 def test_incomplete_lists(lists, words):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from reshard_lab.errors import ReshardError
@@ -16,7 +17,7 @@ from reshard_lab.pipeline.ops import (
     read,
 )
 
-_SHOWN = 3  # faults named in a message; the others are counted
+_SHOWN = 3  # faults named in a message
 
 
 class Checked(NamedTuple):
@@ -53,8 +54,8 @@ of stage 1, ...
     """
     lists = read(schedule)
     if not _complete(lists):
-        faults = _faults(lists)
-        more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
+        faults = list(itertools.islice(_faults(lists), _SHOWN + 1))
+        more = "; and more" if len(faults) > _SHOWN else ""
         raise ReshardError(f"the schedule is not complete: {'; '.join(faults[:_SHOWN])}{more}")
     order, at = _run(lists)
     if len(order) < sum(map(len, lists.ops)):
@@ -84,8 +85,11 @@ _NEXT = {(0, FORWARD): 1, (1, BACKWARD): 3, (1, INPUT_GRADIENT): 2, (2, WEIGHT_G
 def _complete(lists: Lists) -> bool:
     """Whether every microbatch goes through every piece once, and back unless none does."""
     through = 3 if lists.trains else 1
+    each = lists.microbatches * lists.chunks
+    if any(len(ops) < each for ops in lists.ops):
+        return False
     for ops in lists.ops:
-        state = [0] * (lists.microbatches * lists.chunks)
+        state = [0] * each
         for kind, microbatch, chunk in ops:
             at = microbatch * lists.chunks + chunk
             state[at] = _NEXT.get((state[at], kind), -1)
@@ -94,23 +98,21 @@ def _complete(lists: Lists) -> bool:
     return True
 
 
-def _faults(lists: Lists) -> list[str]:
+def _faults(lists: Lists) -> Iterator[str]:
     """What keeps ``lists`` from being complete, one clause each, by stage."""
-    faults = []
     for stage, ops in enumerate(lists.ops):
         place: dict[Op, int] = {}
         for i, op in enumerate(ops):
             if op in place:
                 name = op.text(lists.chunks)
-                faults.append(f"stage {stage} runs {name} twice (positions {place[op]} and {i})")
+                yield f"stage {stage} runs {name} twice (positions {place[op]} and {i})"
             else:
                 place[op] = i
         for chunk in range(lists.chunks):
             for m in range(lists.microbatches):
                 fault = _fault(place, m, chunk, lists)
                 if fault:
-                    faults.append(f"stage {stage} {fault}")
-    return faults
+                    yield f"stage {stage} {fault}"
 
 
 def _fault(place: dict[Op, int], microbatch: int, chunk: int, lists: Lists) -> str | None:
