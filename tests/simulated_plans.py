@@ -13,7 +13,7 @@ STRATEGIES = ("send_recv", "local_allgather", "global_allgather", "broadcast", "
 
 
 def unordered(plan: rl.Plan) -> rl.Plan:
-    """The same transfers, all at once but for those between the same two devices."""
+    """The same transfers, all at once."""
     free = tuple(t._replace(after=()) for t in plan.transfers)
     return dataclasses.replace(plan, transfers=free, ordered=False)
 

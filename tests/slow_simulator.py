@@ -30,13 +30,12 @@ def slow_duration(plan: rl.Plan, steps_a_message: int = 60) -> float:
                 message = (t.id, hop, chunk)
                 left[message] = hi - lo + latency * speed
                 ports[message], full[message] = uses, speed
-    lanes: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
+    lanes: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for device, steps in plan.programs.items():
         for step in steps:
             if step.op != "copy":
                 hop = plan.transfers[step.transfer].path.index(device) - (step.op == "recv")
-                lane = (step.op, device, step.peer if not plan.ordered else -1)
-                lanes.setdefault(lane, []).append((step.transfer, hop))
+                lanes.setdefault((step.op, device), []).append((step.transfer, hop))
     dt = min((left[m] / full[m] for m in left), default=0.0) / steps_a_message
     done: set[tuple[int, int, int]] = set()
     waiting = set(left)
@@ -56,10 +55,8 @@ def slow_duration(plan: rl.Plan, steps_a_message: int = 60) -> float:
             return False
         if chunk == 0 and hop == 0 and not all(complete(other) for other in t.after):
             return False
-        if chunk == 0:
-            a, b = t.path[hop], t.path[hop + 1]
-            peers = (-1, -1) if plan.ordered else (b, a)
-            for lane in (("send", a, peers[0]), ("recv", b, peers[1])):
+        if chunk == 0 and plan.ordered:
+            for lane in (("send", t.path[hop]), ("recv", t.path[hop + 1])):
                 for transfer_before, hop_before in lanes[lane]:
                     if (transfer_before, hop_before) == (transfer, hop):
                         break

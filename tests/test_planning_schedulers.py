@@ -317,8 +317,8 @@ def test_a_relay_that_does_not_wait_for_its_data_is_refused():
         dataclasses.replace(plan, transfers=tuple(early)).verify()
 
 
-def test_without_an_order_only_the_lanes_between_two_devices_count():
-    """Two transfers, each after the other in a lane of one end: a cycle only if lanes are kept."""
+def test_without_an_order_lanes_do_not_count():
+    """Transfers each after the other in a lane of one end: a circle only if lanes are kept."""
     cluster = rl.Cluster(hosts=4, devices_per_host=1)
     mesh = [rl.Mesh([d]) for d in range(4)]
     pairs = [(0, 2), (1, 3), (0, 3), (1, 2)]

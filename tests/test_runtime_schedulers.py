@@ -9,8 +9,8 @@ from random_plans import random_layout
 from test_runtime_rounds import placed
 
 import reshard_lab as rl
+from reshard_lab.planning.programs import levels_of
 from reshard_lab.runtime import Pool
-from reshard_lab.runtime.lanes import WINDOW
 from reshard_lab.runtime.program import Compiler
 from reshard_lab.runtime.rounds import rounds_of
 
@@ -88,16 +88,44 @@ def test_lanes_of_a_device(scheduler):
             program = compiler.compile(device)
             for moves in (program.sends, program.recvs):
                 lanes = program.lanes(moves)
-                assert list(moves) == sorted(
-                    itertools.chain.from_iterable(lanes), key=lambda m: m.step
-                )
+                listed = itertools.chain.from_iterable(lane.moves for lane in lanes)
+                assert list(moves) == sorted(listed, key=lambda m: m.step)
                 peers = {m.peer for m in moves}
                 assert len(lanes) == (bool(moves) if plan.ordered else len(peers))
-                if not plan.ordered:
-                    assert all(len({m.peer for m in lane}) == 1 for lane in lanes)
-                    assert len(lanes) * max(1, WINDOW // len(lanes or [1])) <= max(
-                        WINDOW, len(lanes)
-                    )
+                for lane in lanes:
+                    assert lane.in_turn != plan.ordered
+                    sent = Counter(move.step for move, _ in lane.messages())
+                    assert sent == {move.step: move.messages for move in lane.moves}
+                    if not plan.ordered:
+                        assert len({m.peer for m in lane.moves}) == 1
+
+
+def test_messages_between_two_devices_take_turns():
+    """In proportion, the shorter transfers' messages spread over the longer ones'."""
+    cluster = rl.Cluster(hosts=2, devices_per_host=1)
+    ends = rl.Layout(cluster.mesh(1), "R"), rl.Layout(cluster.mesh(1, first_host=1), "R")
+    tasks = [rl.ReshardingTask((n,), "int8", *ends, cluster) for n in (2, 4)]
+    plan = rl.plan(tasks, scheduler="concurrent", chunks=4)
+    compiler = Compiler(plan)
+    for device, side in ((0, "sends"), (1, "recvs")):
+        program = compiler.compile(device)
+        (lane,) = program.lanes(getattr(program, side))
+        assert [(move.transfer, i) for move, i in lane.messages()] == [
+            (1, 0), (0, 0), (1, 1), (1, 2), (0, 1), (1, 3)
+        ]  # fmt: skip
+
+
+def test_levels_of_waiting_transfers():
+    plan = next(p for p in interesting("concurrent", 30) if any(t.after for t in p.transfers))
+    levels = levels_of(plan.transfers)
+    assert max(levels) >= 1
+    for t in plan.transfers:
+        assert levels[t.id] == max((levels[o] + 1 for o in t.after), default=0)
+    circle = [t._replace(after=((t.id + 1) % 2,)) for t in plan.transfers[:2]]
+    with pytest.raises(
+        rl.ReshardError, match="transfer 0 comes after transfers that come after"
+    ):
+        levels_of(circle)
 
 
 @pytest.mark.parametrize("collective", [False, True])

@@ -168,7 +168,7 @@ def test_critical_path_has_no_gap_and_is_the_duration(resolution, seed):
 @given(seed=st.integers(0, 2**32 - 1))
 def test_staging_stays_within_what_the_plan_reserves(seed):
     """In order, a device stages one transfer a direction at a time, as ``peak_bytes`` counts;
-    without, one for each other device."""
+    without, all of them at once."""
     rng = np.random.default_rng(seed)
     task = random_task(rng, overlap=bool(rng.random() < 0.5))
     plan = rl.plan(task, str(rng.choice(STRATEGIES)), "load_balance", chunks=8)

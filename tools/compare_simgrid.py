@@ -67,10 +67,7 @@ def messages(plan: rl.Plan) -> list[Message]:
 
 
 def waits(plan: rl.Plan) -> dict[Message, set[Message]]:
-    """What every message waits for: its own chain, ``after``, and the lanes of both devices.
-
-    In order, a device has one lane a direction; without order, one with each other device.
-    """
+    """What every message waits for: its own chain, ``after``, and in order the lanes of devices."""
     found: dict[Message, set[Message]] = {m: set() for m in messages(plan)}
     for m in found:
         t = plan.transfers[m[0]]
@@ -82,17 +79,16 @@ def waits(plan: rl.Plan) -> dict[Message, set[Message]]:
             for other in map(plan.transfers.__getitem__, t.after):
                 if len(other.path) > 1:
                     found[m].add((other.id, len(other.path) - 2, other.chunks - 1))
-    for device, steps in plan.programs.items():
-        before: dict[tuple[str, int], Message] = {}
+    for device, steps in plan.programs.items() if plan.ordered else ():
+        before: dict[str, Message] = {}
         for step in steps:
             if step.op == "copy":
                 continue
             t = plan.transfers[step.transfer]
             hop = t.path.index(device) - (step.op == "recv")
-            lane = step.op, -1 if plan.ordered else step.peer
-            if lane in before:
-                found[t.id, hop, 0].add(before[lane])
-            before[lane] = (t.id, hop, t.chunks - 1)
+            if step.op in before:
+                found[t.id, hop, 0].add(before[step.op])
+            before[step.op] = (t.id, hop, t.chunks - 1)
     return found
 
 

@@ -91,7 +91,7 @@ class _Planner:
         self.tasks, self.cluster, self.strategy = tasks, cluster, strategy
         self.chunks, self.seed = chunks, seed
         self.pieces = pieces_of(tasks, cut_up=strategy == "broadcast")
-        self.problem = Problem.from_pieces(self.pieces, cluster.nic_Bps)
+        self.problem = Problem.from_pieces(self.pieces, cluster)
 
     def plan(self, scheduler: str) -> Plan:
         """The plan under ``scheduler``; ``auto`` and ``split`` compare before they choose."""
@@ -189,7 +189,8 @@ class _Planner:
 
     def _proven(self, schedule: Schedule) -> str | None:
         """What is proven of the schedule in the bandwidth model, for the tasks themselves."""
-        if self.strategy != "broadcast" or not self.cluster.uniform:
+        shared = schedule.method == "concurrent"  # its times hold under ideal sharing only
+        if shared or self.strategy != "broadcast" or not self.cluster.uniform:
             return None
         if meets(schedule.makespan, lower_bound_s(self.tasks)):
             return "fluid"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 
+from reshard_lab.errors import ReshardError
 from reshard_lab.transfer import Step, Transfer
 
 
@@ -50,3 +51,28 @@ def _programs_of(
         device: tuple(step for _, _, step in sorted(rows[device], key=itemgetter(0, 1)))
         for device in sorted(rows)
     }
+
+
+def levels_of(transfers: Sequence[Transfer]) -> list[int]:
+    """For every transfer, how many others it comes ``after`` one behind the other at most.
+
+    In a plan without an order the transfers between two devices go level by level, those of one
+    level side by side. Raises ReshardError if transfers wait for each other in a circle.
+    """
+    waits = [len(set(t.after)) for t in transfers]
+    then: dict[int, list[int]] = {}
+    for t in transfers:
+        for other in set(t.after):
+            then.setdefault(other, []).append(t.id)
+    level = [0] * len(transfers)
+    ready = [t.id for t in transfers if not waits[t.id]]
+    for number in ready:
+        for later in then.get(number, ()):
+            level[later] = max(level[later], level[number] + 1)
+            waits[later] -= 1
+            if not waits[later]:
+                ready.append(later)
+    if len(ready) < len(transfers):
+        stuck = next(i for i, n in enumerate(waits) if n)
+        raise ReshardError(f"transfer {stuck} comes after transfers that come after it")
+    return level

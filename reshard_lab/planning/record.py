@@ -71,8 +71,9 @@ class Plan:
     notes: tuple[str, ...] = ()
     """Choices made on the way, one sentence each."""
     ordered: bool = True
-    """False under ``concurrent``: a device works through its transfers with each other device in
-    order, but side by side with those of other devices, and NICs are shared."""
+    """False under ``concurrent``: every transfer starts as soon as what it comes ``after`` is
+    complete, all share their devices and NICs, and between two devices their messages take
+    turns."""
     stretches: tuple[Stretch, ...] = ()
     """What is sent when, in order of issue; local copies left out."""
     given_programs: Mapping[int, tuple[Step, ...]] | None = field(default=None, compare=False)

@@ -184,7 +184,8 @@ def order_of_hops(plan: Plan) -> list[Hop]:
 
     A hop waits for the hop before it in its chain, for the step before it in the lanes of both
     its ends, and hop 0 for the last hop of every transfer in ``after``. In a plan without an
-    order a device has a lane for each other device, one each way.
+    order there are no lanes: what two devices exchange goes level by level of ``after``, and so
+    waits for nothing that waits for it.
     """
     transfers = plan.transfers
     hops = _Hops(plan)
@@ -201,16 +202,15 @@ def order_of_hops(plan: Plan) -> list[Hop]:
             wait(node - 1, node)
         for other in t.after:
             wait(base[other + 1] - 1, base[t.id])
-    for device, steps in plan.programs.items():
-        last: dict[tuple[str, int], int] = {}
+    for device, steps in plan.programs.items() if plan.ordered else ():
+        last: dict[str, int] = {}
         for step in steps:
             if step.op == "copy":
                 continue
             node = base[step.transfer] + hops.at[step.transfer][device] - (step.op == "recv")
-            lane = (step.op, 0 if plan.ordered else step.peer)
-            if lane in last:
-                wait(last[lane], node)
-            last[lane] = node
+            if step.op in last:
+                wait(last[step.op], node)
+            last[step.op] = node
     ready = deque(i for i, n in enumerate(waits) if n == 0)
     order = []
     while ready:

@@ -4,13 +4,14 @@ The lanes are threads. Each works through its moves in program order and keeps a
 one move under way; it turns to the next move when the last message of this one is done. A device
 in the middle of a chain sends a message on as soon as the other lane has taken it in. A move that
 is received is done whether or not it has been sent on: its data is in the destination piece.
-In a plan without an order a device has a lane each way for every other device it deals with.
+In a plan without an order a device has a lane each way for every other device it deals with, in
+which the messages of all its moves take turns.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from reshard_lab.planning.memory import IN_FLIGHT
 from reshard_lab.runtime.board import Board, Deadline, Stopped
 from reshard_lab.runtime.control import Control, Tokens, Wire
 from reshard_lab.runtime.pieces import Memory
-from reshard_lab.runtime.program import Move, Program
+from reshard_lab.runtime.program import Lane, Move, Program
 
 if TYPE_CHECKING:
     import torch
@@ -47,14 +48,9 @@ class Call:
         self.torch = need("torch", "run", "running a plan on processes")
         self.program, self.memory, self.wire = program, memory, wire
         self.deadline, self.observe = deadline, observe or (lambda lane, step, done: None)
-        self.lanes = [
-            (carry, moves, max(1, WINDOW // len(lanes)))
-            for carry, lanes in (
-                (self._send, program.lanes(program.sends)),
-                (self._recv, program.lanes(program.recvs)),
-            )
-            for moves in lanes
-        ]
+        sends, recvs = program.lanes(program.sends), program.lanes(program.recvs)
+        self.lanes = [(self._send, lane, max(1, WINDOW // len(sends))) for lane in sends]
+        self.lanes += [(self._recv, lane, max(1, WINDOW // len(recvs))) for lane in recvs]
         self.board = Board(deadline, lanes=1 + len(self.lanes))
         self.tokens = Tokens(control, program, number, self.board)
 
@@ -66,73 +62,70 @@ class Call:
         self.tokens.begin()
         for lane in self.lanes:
             threading.Thread(target=self._lane, args=lane, daemon=True).start()
-        self._lane(self._copy, self.program.copies, 1)
+        self._lane(self._copy, Lane(self.program.copies, in_turn=False), 1)
         self.board.close()
         self.tokens.flush()
 
-    def _lane(
-        self,
-        carry: Callable[[Move, torch.Tensor, int], None],
-        moves: tuple[Move, ...],
-        window: int,
-    ) -> None:
+    def _lane(self, carry: Callable[[Lane, int], None], lane: Lane, window: int) -> None:
         try:
-            size = max((move.staged for move in moves), default=0)
-            stage = self.torch.empty(size, dtype=self.torch.uint8)
-            for move in moves:
-                carry(move, stage, window)
+            carry(lane, window)
             self.board.leave()
         except Stopped:
             pass
         except BaseException as error:
             self.board.fail(error)
 
-    def _copy(self, move: Move, stage: torch.Tensor, window: int) -> None:
-        self.observe("copy", move.step, 0)
-        self._wait(move)
-        self.memory.copy(move)
-        self.observe("copy", move.step, 1)
-        self._complete(move)
+    def _copy(self, lane: Lane, window: int) -> None:
+        for move in lane.moves:
+            self.observe("copy", move.step, 0)
+            self._wait(move)
+            self.memory.copy(move)
+            self.observe("copy", move.step, 1)
+            self._complete(move)
 
-    def _send(self, move: Move, stage: torch.Tensor, window: int) -> None:
-        self.observe("send", move.step, 0)
-        self._wait(move)
-        flight: deque[Any] = deque()
-        for i in range(move.messages):
+    def _send(self, lane: Lane, window: int) -> None:
+        flight = _Flight(self._sent, window)
+        stage = _Stage(self.torch, lane)
+        for move, i in lane.messages():
+            if i == 0:
+                if not lane.in_turn:
+                    flight.land()
+                self.observe("send", move.step, 0)
+                self._wait(move)
             if move.forward:
                 what = f"message {i + 1} of {move.messages} of transfer {move.transfer}"
                 self.board.until_arrived(move.transfer, i + 1, f"{what}, to be sent on,")
-            if len(flight) == (min(IN_FLIGHT, window) if move.staged else window):
-                self._sent(move, flight, i)
+            flight.make_room(move)
             data = self._buffer(move, i, stage)
             if move.staged:
                 self.memory.pack(move, move.edge(i), move.edge(i + 1), data)
-            flight.append((data, self.wire.send(data, move.peer)))
-        while flight:
-            self._sent(move, flight, move.messages)
+            flight.add(move, i, data, self.wire.send(data, move.peer))
+        flight.land()
 
-    def _sent(self, move: Move, flight: deque[Any], posted: int) -> None:
-        """Wait for the oldest of the messages under way."""
-        message = posted - len(flight)
-        _, work = flight.popleft()
+    def _sent(self, move: Move, message: int, data: torch.Tensor, work: Any) -> None:
         self.wire.finish(work, self.deadline, self._text(move, "send", "to", message))
         self.observe("send", move.step, message + 1)
 
-    def _recv(self, move: Move, stage: torch.Tensor, window: int) -> None:
-        self.observe("recv", move.step, 0)
-        flight: deque[Any] = deque()
-        window = min(IN_FLIGHT, window) if move.staged else window
-        for i in range(move.messages):
-            while i + len(flight) < move.messages and len(flight) < window:
-                data = self._buffer(move, i + len(flight), stage)
-                flight.append((data, self.wire.recv(data, move.peer)))
-            data, work = flight.popleft()
-            self.wire.finish(work, self.deadline, self._text(move, "receive", "from", i))
-            if move.staged:
-                self.memory.unpack(move, move.edge(i), move.edge(i + 1), data)
-            self.observe("recv", move.step, i + 1)
-            self.board.note_arrived(move.transfer, i + 1)
-        if move.last:
+    def _recv(self, lane: Lane, window: int) -> None:
+        flight = _Flight(self._received, window)
+        stage = _Stage(self.torch, lane)
+        for move, i in lane.messages():
+            if i == 0:
+                if not lane.in_turn:
+                    flight.land()
+                self.observe("recv", move.step, 0)
+            flight.make_room(move)
+            data = self._buffer(move, i, stage)
+            flight.add(move, i, data, self.wire.recv(data, move.peer))
+        flight.land()
+
+    def _received(self, move: Move, message: int, data: torch.Tensor, work: Any) -> None:
+        self.wire.finish(work, self.deadline, self._text(move, "receive", "from", message))
+        if move.staged:
+            self.memory.unpack(move, move.edge(message), move.edge(message + 1), data)
+        self.observe("recv", move.step, message + 1)
+        self.board.note_arrived(move.transfer, message + 1)
+        if message == move.messages - 1 and move.last:
             self._complete(move)
 
     def _wait(self, move: Move) -> None:
@@ -147,7 +140,7 @@ class Call:
         self.board.note_complete(move.transfer)
         self.tokens.tell(move)
 
-    def _buffer(self, move: Move, message: int, stage: torch.Tensor) -> torch.Tensor:
+    def _buffer(self, move: Move, message: int, stage: _Stage) -> torch.Tensor:
         """The memory that a message leaves from or comes into."""
         lo, hi = move.edge(message), move.edge(message + 1)
         if move.place is None:
@@ -155,10 +148,57 @@ class Call:
         if not move.staged:
             return self.memory.view(move, lo, hi)
         at = move.slot(message)
-        return stage[at : at + hi - lo]
+        return stage.of(move)[at : at + hi - lo]
 
     def _text(self, move: Move, verb: str, way: str, message: int) -> str:
         return (
             f"device {self.program.device} would {verb} transfer {move.transfer} {way} device "
             f"{move.peer} (step {move.step}, message {message + 1} of {move.messages})"
         )
+
+
+class _Flight:
+    """Messages of one lane under way, the oldest first."""
+
+    def __init__(self, landed: Callable[[Move, int, torch.Tensor, Any], None], window: int) -> None:
+        self._landed, self._window = landed, window
+        self._under_way: deque[tuple[Move, int, torch.Tensor, Any]] = deque()
+        self._staged: Counter[int] = Counter()
+
+    def add(self, move: Move, message: int, data: torch.Tensor, work: Any) -> None:
+        self._under_way.append((move, message, data, work))
+        self._staged[move.step] += 1
+
+    def make_room(self, move: Move) -> None:
+        """Until one more message of ``move`` may be under way."""
+        while len(self._under_way) >= self._window or (
+            move.staged and self._staged[move.step] >= IN_FLIGHT
+        ):
+            self._next()
+
+    def land(self) -> None:
+        """Until none is under way."""
+        while self._under_way:
+            self._next()
+
+    def _next(self) -> None:
+        move, message, data, work = self._under_way.popleft()
+        self._landed(move, message, data, work)
+        self._staged[move.step] -= 1
+
+
+class _Stage:
+    """Staging memory of one lane: one piece for all its moves in order, else one for each."""
+
+    def __init__(self, torch: Any, lane: Lane) -> None:
+        self._torch, self._shared = torch, not lane.in_turn
+        self._most = max((move.staged for move in lane.moves), default=0)
+        self._parts: dict[int, torch.Tensor] = {}
+
+    def of(self, move: Move) -> torch.Tensor:
+        """The memory of ``move``."""
+        key = -1 if self._shared else move.step
+        if key not in self._parts:
+            size = self._most if self._shared else move.staged
+            self._parts[key] = self._torch.empty(size, dtype=self._torch.uint8)
+        return self._parts[key]

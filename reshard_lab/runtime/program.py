@@ -7,7 +7,7 @@ the one that waits by a token (see ``tokens``); who tells whom follows from the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from reshard_lab.boxes import Box, box_text, contains, is_contiguous
 from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
 from reshard_lab.planning.memory import IN_FLIGHT, messages, staged_bytes
+from reshard_lab.planning.programs import levels_of
 from reshard_lab.transfer import Step, Transfer
 
 
@@ -62,6 +63,8 @@ class Move(NamedTuple):
     """(device, transfer): those that another device reports complete."""
     tell: tuple[int, ...]
     """Devices to tell when this one is complete here."""
+    level: int = 0
+    """How many transfers it comes after, one behind the other, at most."""
 
     def edge(self, message: int) -> int:
         """First byte of a message."""
@@ -74,6 +77,26 @@ class Move(NamedTuple):
         return message % IN_FLIGHT * -(-self.nbytes // self.messages)
 
 
+class Lane(NamedTuple):
+    """What one thread carries out."""
+
+    moves: tuple[Move, ...]
+    in_turn: bool
+    """Whether the messages of moves of one level take turns; else move follows move."""
+
+    def messages(self) -> Iterator[tuple[Move, int]]:
+        """(move, message) in order, the same at both ends."""
+        if self.in_turn:
+            yield from sorted(
+                ((move, i) for move in self.moves for i in range(move.messages)),
+                key=lambda m: (m[0].level, (m[1] + 0.5) / m[0].messages, m[0].transfer),
+            )
+        else:
+            for move in self.moves:
+                for i in range(move.messages):
+                    yield move, i
+
+
 class Program(NamedTuple):
     """What one device does."""
 
@@ -82,16 +105,20 @@ class Program(NamedTuple):
     sends: tuple[Move, ...]
     recvs: tuple[Move, ...]
     ordered: bool = True
-    """Whether sends, and receives, keep one order over all peers, or only with each of them."""
+    """Whether sends, and receives, follow one another; else their messages take turns."""
 
-    def lanes(self, moves: tuple[Move, ...]) -> list[tuple[Move, ...]]:
-        """``moves`` (sends or receives) by the lanes that carry them out side by side."""
+    def lanes(self, moves: tuple[Move, ...]) -> list[Lane]:
+        """``moves`` (sends or receives) by the lanes that carry them out side by side.
+
+        In a plan without an order there is a lane for each other device. In it the messages of
+        moves of one level take turns, in proportion, in an order that both ends work out alike.
+        """
         if self.ordered:
-            return [moves] if moves else []
+            return [Lane(moves, in_turn=False)] if moves else []
         found: dict[int, list[Move]] = {}
         for move in moves:
             found.setdefault(move.peer, []).append(move)
-        return [tuple(lane) for lane in found.values()]
+        return [Lane(tuple(lane), in_turn=True) for lane in found.values()]
 
     @property
     def awaited(self) -> list[tuple[int, int]]:
@@ -117,6 +144,11 @@ class Compiler:
                 if self.plan.transfers[other].path[-1] != t.path[0]:
                     found.setdefault(other, set()).add(t.path[0])
         return {number: tuple(sorted(devices)) for number, devices in found.items()}
+
+    @cached_property
+    def levels(self) -> list[int]:
+        """The level of every transfer."""
+        return levels_of(self.plan.transfers)
 
     def compile(self, device: int) -> Program:
         """The program of ``device``; empty if it takes no part."""
@@ -153,6 +185,7 @@ class Compiler:
             local=tuple(o for at, o in after if at == device),
             remote=tuple((at, o) for at, o in after if at != device),
             tell=self.waiters.get(t.id, ()) if last else (),
+            level=0 if plan.ordered else self.levels[t.id],
         )
 
     def _side(self, t: Transfer, device: int, source: bool) -> tuple[str, Box]:

@@ -178,15 +178,14 @@ class _Rounds:
                 yield (t.id, hop - 1), (t.id, hop)
             for other in t.after:
                 yield (other, count[other] - 1), (t.id, 0)
-        for device, steps in self.plan.programs.items():
-            last: dict[tuple[str, int], tuple[int, int]] = {}
+        for device, steps in self.plan.programs.items() if self.plan.ordered else ():
+            last: dict[str, tuple[int, int]] = {}
             for step in steps:
                 if step.op == "copy":
                     continue
                 place = self.plan.transfers[step.transfer].path.index(device)
                 hop = 0 if self.cast[step.transfer] else place - (step.op == "recv")
                 node = (step.transfer, hop)
-                lane = (step.op, 0 if self.plan.ordered else step.peer)
-                if last.get(lane, node) != node:
-                    yield last[lane], node
-                last[lane] = node
+                if last.get(step.op, node) != node:
+                    yield last[step.op], node
+                last[step.op] = node

@@ -38,6 +38,15 @@ class Piece(NamedTuple):
         return self.stop - self.first
 
 
+def duration_s(piece: Piece, cluster: Cluster) -> float:
+    """Seconds the piece takes through its NICs: the slowest receiver, the fastest sender."""
+    if cluster.uniform or not piece.receivers:
+        return piece.nbytes / cluster.nic_Bps
+    rate = [cluster.host_nic_Bps[host] for host in map(cluster.host_of_nic, piece.receivers)]
+    sends = [cluster.host_nic_Bps[host] for host in map(cluster.host_of_nic, piece.senders)]
+    return piece.nbytes / min(*rate, max(sends))
+
+
 def one_nic_a_host(cluster: Cluster) -> bool:
     """Whether NICs and hosts are one to one."""
     return cluster.nics == cluster.hosts

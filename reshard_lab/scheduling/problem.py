@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from reshard_lab.bounds import fluid_bound, unsplit_bound
+from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError
 from reshard_lab.resharding import ReshardingTask, need_cluster
-from reshard_lab.scheduling.nics import Piece, pieces_of
+from reshard_lab.scheduling.nics import Piece, duration_s, pieces_of
 
 
 class Group(NamedTuple):
@@ -64,18 +65,19 @@ class Problem:
     def from_tasks(cls, tasks: Iterable[ReshardingTask]) -> Problem:
         """The unit tasks of ``tasks``, in order, boxes that stay local included.
 
-        Durations are seconds: bytes over NIC bandwidth. With one NIC a host, NICs are hosts, and
-        there is one task for every unit task; with several, one for every part of it
+        Durations are seconds: bytes over NIC bandwidth (where hosts differ, of the slowest
+        receiver, or of the fastest sender if that is slower still). With one NIC a host, NICs are
+        hosts, and there is one task for every unit task; with several, one for every part of it
         (see ``scheduling.nics``).
         """
         tasks = tuple(tasks)
-        return cls.from_pieces(pieces_of(tasks), need_cluster(tasks).nic_Bps)
+        return cls.from_pieces(pieces_of(tasks), need_cluster(tasks))
 
     @classmethod
-    def from_pieces(cls, pieces: Sequence[Piece], nic_Bps: float) -> Problem:
-        """One task a piece, lasting its bytes over ``nic_Bps``."""
+    def from_pieces(cls, pieces: Sequence[Piece], cluster: Cluster) -> Problem:
+        """One task a piece, of its duration on ``cluster``."""
         return cls(
-            [p.nbytes / nic_Bps for p in pieces],
+            [duration_s(p, cluster) for p in pieces],
             [p.senders for p in pieces],
             [p.receivers for p in pieces],
         )

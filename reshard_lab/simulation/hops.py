@@ -37,8 +37,8 @@ class Hops:
     rate_Bps: np.ndarray
     """With the links idle: the slower end counts."""
     ordered: bool
-    """Whether every device works through its sends, and its receives, one after another; else it
-    does so only with each other device."""
+    """Whether every device works through its sends, and its receives, one after another; else
+    all of them share its ports."""
     before: np.ndarray
     """(waits, 2) pairs: the first row is complete before the second starts."""
 
@@ -80,8 +80,9 @@ def hops_of(plan: Plan, cluster: Cluster) -> Hops:
     copies = source == destination
     latency = np.where(crosses, cluster.nic_latency_s, cluster.intra_latency_s)
     rate = np.where(crosses, np.minimum(speed[source], speed[destination]), cluster.intra_Bps)
-    waits = _waits_of(plan, stops, stops - count)
-    lanes = _lanes(plan, transfer, source, destination, cluster.size)
+    before = [_waits_of(plan, stops, stops - count)]
+    if plan.ordered:
+        before += _lanes(plan, transfer, source, destination, cluster.size)
     return Hops(
         transfer=transfer,
         hop=np.arange(len(transfer)) - np.repeat(stops - count, count),
@@ -94,7 +95,7 @@ def hops_of(plan: Plan, cluster: Cluster) -> Hops:
         latency_s=np.where(copies, 0.0, latency),
         rate_Bps=np.where(copies, np.inf, rate),
         ordered=plan.ordered,
-        before=np.concatenate((waits, *lanes)),
+        before=np.concatenate(before),
     )
 
 
@@ -114,21 +115,18 @@ def _waits_of(plan: Plan, stops: np.ndarray, starts: np.ndarray) -> np.ndarray:
 def _lanes(
     plan: Plan, transfer: np.ndarray, source: np.ndarray, destination: np.ndarray, size: int
 ) -> list[np.ndarray]:
-    """Neighbours in the programs: a device's sends in order, and its receives in order.
-
-    In a plan without order, those from and to one other device.
-    """
+    """Neighbours in the programs: a device's sends in order, and its receives in order."""
     made = []
     for op, end in (("send", source), ("recv", destination)):
         steps = [
-            (device, step.transfer, step.peer)
+            (device, step.transfer)
             for device, program in plan.programs.items()
             for step in program
             if step.op == op
         ]
         if not steps:
             continue
-        device, number, peer = np.array(steps, dtype=np.int64).T
+        device, number = np.array(steps, dtype=np.int64).T
         keys = transfer * size + end
         by_key = np.argsort(keys)
         asked = number * size + device
@@ -139,8 +137,6 @@ def _lanes(
                 f"device {device[wrong[0]]} lists a {op} of transfer {number[wrong[0]]}, which has "
                 "no such hop; verify the plan"
             )
-        lane = device if plan.ordered else device * size + peer
-        order = np.argsort(lane, kind="stable")
-        same = lane[order][1:] == lane[order][:-1]
-        made.append(np.column_stack((found[order][:-1], found[order][1:]))[same])
+        same = device[1:] == device[:-1]
+        made.append(np.column_stack((found[:-1], found[1:]))[same])
     return made
