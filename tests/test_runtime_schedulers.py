@@ -122,9 +122,7 @@ def test_levels_of_waiting_transfers():
     for t in plan.transfers:
         assert levels[t.id] == max((levels[o] + 1 for o in t.after), default=0)
     circle = [t._replace(after=((t.id + 1) % 2,)) for t in plan.transfers[:2]]
-    with pytest.raises(
-        rl.ReshardError, match="transfer 0 comes after transfers that come after"
-    ):
+    with pytest.raises(rl.ReshardError, match="transfer 0 comes after transfers that come after"):
         levels_of(circle)
 
 
