@@ -30,7 +30,7 @@ def flow_bytes(row: pd.Series) -> float:
     """Bytes of the smallest piece that crosses a NIC on its own."""
     parts = {"local_allgather": row.devices, "global_allgather": row.devices * row.hosts}
     alpa = row.devices if row.hosts == 1 else 1
-    return row.nbytes / parts.get(row.method, alpa if row.method == "alpa" else 1)
+    return row["nbytes"] / parts.get(row.method, alpa if row.method == "alpa" else 1)
 
 
 def figure5_marks(table: pd.DataFrame, nic_Bps: float) -> list[bool]:
@@ -42,7 +42,7 @@ def figure5_marks(table: pd.DataFrame, nic_Bps: float) -> list[bool]:
         most = 1.25 if method == "global_allgather" else 1.10
         text = f"{ratio.min():.3f} to {ratio.max():.3f} of the closed form (0.95 to {most})"
         marks.append(report(str(method), bool(ratio.between(0.95, most).all()), text))
-    rate = table.nbytes / table.measured_s / nic_Bps
+    rate = table["nbytes"] / table.measured_s / nic_Bps
     for hosts, least in ((1, 0.95), (4, 0.92)):
         found = rate[(table.method == "broadcast") & (table.hosts == hosts)].min()
         text = f"{found:.3f} of the NIC's rate (at least {least})"
@@ -92,7 +92,7 @@ def marks(folder: Path) -> int:
     first = tables["figure5"].iloc[0]
     print(first.label)
     print(f"median of {first.runs} runs")
-    held = [*figure5_marks(tables["figure5"], first.nbytes / first.predicted_s)]
+    held = [*figure5_marks(tables["figure5"], first["nbytes"] / first.predicted_s)]
     print("figure 6")
     held += suite_marks(tables["figure6"], "broadcast")
     print("figure 8")

@@ -13,7 +13,6 @@ from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.simulation import simulate
-from reshard_lab.transfer import Transfer
 from reshard_lab.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -39,18 +38,18 @@ def compare(
 ) -> pd.DataFrame:
     """One row a case: labels, predicted and simulated time, bound; with ``measure`` also measured.
 
-    Cases with the same transfers are measured once: they are the same run. Columns ``*_s`` are
-    seconds, ``*_Gbps`` the tensor's bits over that time (section 5); the whiskers ``low_Gbps``
-    and ``high_Gbps`` are of the slowest and the fastest run. ``progress`` is called after each
-    case.
+    Cases with the same tensors and transfers are measured once: they are the same run. Columns
+    ``*_s`` are seconds, ``*_Gbps`` the tensor's bits over that time (section 5); the whiskers
+    ``low_Gbps`` and ``high_Gbps`` are of the slowest and the fastest run. ``progress`` is called
+    after each case.
     """
     rows = []
-    done: dict[tuple[Transfer, ...], Measurement] = {}
+    done: dict[tuple[object, ...], Measurement] = {}
     for case in cases:
-        transfers = case.plan.transfers
-        if measure is not None and transfers not in done:
-            done[transfers] = measure(case.plan)
-        rows.append(_row(case, done.get(transfers)))
+        run = (case.plan.tasks, case.plan.transfers, case.plan.ordered)
+        if measure is not None and run not in done:
+            done[run] = measure(case.plan)
+        rows.append(_row(case, done.get(run)))
         if progress is not None:
             progress(case)
     return need("pandas", "notebooks", "a table").DataFrame(rows)
