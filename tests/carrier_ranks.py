@@ -15,6 +15,11 @@ from reshard_lab.runtime import prepare, rank, run_rank
 from reshard_lab.runtime.rank import devices_of
 
 PLANS = [random_plan(seed) for seed in range(60)]
+PLANS += [
+    rl.plan(plan.tasks, scheduler=scheduler, chunks=4)
+    for plan in PLANS[:12]
+    for scheduler in ("split", "concurrent")
+]
 CARRIERS = ("broadcast", "chain")
 
 
