@@ -13,6 +13,7 @@ from strategies_for_tests import reshardings
 from test_properties import arrivals, distinct_bytes_needed
 
 import reshard_lab as rl
+from reshard_lab.planning import build
 from reshard_lab.planning.chunks import MOST_CHUNKS, chunk_count
 from reshard_lab.scheduling.nics import pieces_of as cut_over_nics
 from reshard_lab.strategies import Chain, Payload, phases_s
@@ -27,6 +28,12 @@ def small(case: dict, most: int = 24) -> list[rl.ReshardingTask]:
         dict(t, shape=[min(n, most + i) for i, n in enumerate(t["shape"])]) for t in case["tensors"]
     ]
     return tasks_of(dict(case, tensors=tensors))
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    """Relays work in many batches, however little data there is."""
+    monkeypatch.setattr(build, "_BATCH_BYTES", 1)
 
 
 def arrays_of(tasks: list[rl.ReshardingTask]) -> list[np.ndarray]:
@@ -54,7 +61,7 @@ RELAYED = ["2x8:S1S0R->3x8(2, 12):S1RR", "2x8:S0RR->3x8:RS0R + 2x8:RS0R->3x8:RS1
 
 @pytest.mark.parametrize("scheduler", ["split", "concurrent"])
 @pytest.mark.parametrize("name", SUITE + CUT + RELAYED)
-def test_handed_instances_are_carried_out_right(name, scheduler):
+def test_handed_instances_are_carried_out_right(name, scheduler, small_batches):
     tasks = small(CASES[name])
     plan = rl.plan(tasks, scheduler=scheduler)
     assert plan.verify().delivers
@@ -111,7 +118,7 @@ def test_predictions_are_above_the_bound_and_simulated_alike(task, scheduler):
 
 
 @pytest.mark.parametrize("name", CUT + RELAYED)
-def test_handed_predictions_agree_with_the_simulator(name):
+def test_handed_predictions_agree_with_the_simulator(name, small_batches):
     tasks = small(CASES[name], 60)
     for scheduler in ("split", "concurrent"):
         plan = rl.plan(tasks, scheduler=scheduler)
@@ -144,6 +151,29 @@ def test_small_tensors_stay_whole():
     assert plan.notes[0].startswith("scheduler split: tasks stay whole")
     large = rl.plan(replicas(2, 2**26, nic_latency="1ms"), scheduler="split", chunks=1)
     assert any(t.span is not None for t in large.transfers)
+
+
+def test_relays_work_in_batches_worth_it():
+    """4 MiB through a NIC a batch: 2 batches of little data, 32 of much."""
+    cluster = rl.Cluster(hosts=5, devices_per_host=1)
+    src = rl.Layout(cluster.mesh(2), "S0")
+    meshes = [rl.Mesh(ids) for ids in ([2, 3], [3, 4], [2, 4])]
+    counts = {}
+    for size in (2**20, 2**26):
+        tasks = [
+            rl.ReshardingTask((size,), "int8", src, rl.Layout(m, "R"), cluster) for m in meshes
+        ]
+        cut = rl.plan(tasks, scheduler="split", chunks=1)
+        counts[size] = sum(t.path[0] >= 2 for t in cut.transfers)
+    assert counts[2**26] >= 8 * counts[2**20]
+
+
+def test_parts_have_chunks_as_long_as_those_of_the_whole():
+    plan = rl.plan(replicas(2, 3 * 2**20, nic_latency=0), scheduler="split", chunks=64)
+    whole = 2**20 // 64
+    assert {t.nbytes for t in plan.transfers} > {2**20}
+    for t in plan.transfers:
+        assert t.nbytes / t.chunks <= whole < t.nbytes / max(t.chunks - 1, 1) + 1
 
 
 def test_auto_picks_by_predicted_time_and_says_why():
@@ -309,7 +339,7 @@ def relayed_plan() -> tuple[rl.Plan, int]:
     raise AssertionError("no relay")
 
 
-def test_a_relay_that_does_not_wait_for_its_data_is_refused():
+def test_a_relay_that_does_not_wait_for_its_data_is_refused(small_batches):
     plan, number = relayed_plan()
     early = list(plan.transfers)
     early[number] = early[number]._replace(after=())

@@ -15,15 +15,22 @@ from reshard_lab.planning.parts import Parts, through_doors
 from reshard_lab.planning.record import Plan, PlannedUnit
 from reshard_lab.resharding import ReshardingTask, lower_bound_s, need_cluster
 from reshard_lab.scheduling import METHODS, SHARED_OUT, Problem, Schedule, meets, solve
+from reshard_lab.scheduling.budget import Budget
 from reshard_lab.scheduling.nics import one_nic_a_host, pieces_of
+from reshard_lab.scheduling.split import PERIODS, split
 from reshard_lab.strategies import STRATEGIES, alpa_cuts
 from reshard_lab.units import format_seconds
 
+_SPLIT_S = 2.0
+"""Search for a schedule of shares."""
 _AUTO = ("broadcast", "global_allgather", "local_allgather", "send_recv")
 _CLOSE = 1.02
 """Whole tasks within this factor of the lower bound are not compared with anything else."""
 _WORTH = 0.99
 """Cutting tasks, or giving up their order, has to promise at least this factor in time."""
+_BATCH_BYTES = 2**22
+"""Least that relays let through a NIC in one batch. Handing over from one batch to the next has
+costs of its own, in software, that the latencies of a cluster need not show."""
 _LIMITS_S = (0.1, 1.0)
 """Search for a schedule where the caller did not choose how: longer only if it is not close."""
 
@@ -110,6 +117,15 @@ class _Planner:
                 break
         return found
 
+    def _shared_out(self, method: str) -> Schedule:
+        """``split`` with no more batches than the data is worth, or ``concurrent``."""
+        if method == "concurrent":
+            return solve(self.problem, method, seed=self.seed)
+        bound = self.problem.fluid_bound
+        through = bound * self.cluster.nic_Bps if bound else 0.0
+        batches = int(max(2, min(PERIODS, through / _BATCH_BYTES)))
+        return split(self.problem, Budget(_SPLIT_S), self.seed, batches)
+
     def _best(self) -> Plan:
         """Whole tasks in order, no order, or tasks shared out: by predicted time.
 
@@ -120,9 +136,9 @@ class _Planner:
             return plan
         plans = [plan]
         for method in ("concurrent", "split"):
-            if self.problem.fluid_bound >= best.makespan_s * _WORTH:
+            if lower_bound_s(self.tasks) >= best.makespan_s * _WORTH:
                 break
-            schedule = solve(self.problem, method, time_limit_s=_LIMITS_S[-1], seed=self.seed)
+            schedule = self._shared_out(method)
             if schedule.makespan < best.makespan_s * _WORTH:
                 plans.append(self._build(schedule))
                 best = min(best, plans[-1], key=lambda p: p.makespan_s)
@@ -136,7 +152,7 @@ class _Planner:
 
     def _split_if_shorter(self) -> Plan:
         """Tasks shared out, or whole ones where latencies eat up what that gains."""
-        schedule = solve(self.problem, "split", seed=self.seed)
+        schedule = self._shared_out("split")
         plan = self._build(schedule)
         if all(a.share == 1.0 for a in schedule.assignments):
             return plan
@@ -188,9 +204,17 @@ class _Planner:
         return [units[i] for i in range(len(where))]
 
     def _proven(self, schedule: Schedule) -> str | None:
-        """What is proven of the schedule in the bandwidth model, for the tasks themselves."""
-        shared = schedule.method == "concurrent"  # its times hold under ideal sharing only
-        if shared or self.strategy != "broadcast" or not self.cluster.uniform:
+        """What is proven of the schedule in the bandwidth model, for the tasks themselves.
+
+        Nothing without an order (times hold under ideal sharing only), under other strategies
+        (tasks do not last bytes over bandwidth), and where the model of equations 1 to 4 leaves
+        something out that matters: hosts that differ, links in a host slower than a NIC, hosts
+        that receive and send (what a chain passes on competes with what the host sends itself).
+        """
+        modelled = self.cluster.uniform and self.cluster.intra_Bps >= self.cluster.nic_Bps
+        if not modelled or self.strategy != "broadcast" or schedule.method == "concurrent":
+            return None
+        if _hosts_overlap(self.tasks, self.cluster):
             return None
         if meets(schedule.makespan, lower_bound_s(self.tasks)):
             return "fluid"

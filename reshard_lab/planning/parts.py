@@ -149,7 +149,10 @@ class Parts:
         whole = (first, stop) == (0, box_volume(unit.box))
         nbytes = (stop - first) * self.itemsize[task]
         payload = Payload(unit.box, None if whole else (first, stop), nbytes)
-        return Chain(path, payload, chunk_count(path, nbytes, self.cluster, self.builder.chunks))
+        chunks = self.builder.chunks
+        if isinstance(chunks, int):  # chunks as long as those of the whole piece
+            chunks = -(-chunks * (stop - first) // piece.elements)
+        return Chain(path, payload, chunk_count(path, nbytes, self.cluster, chunks))
 
     def _send(
         self,

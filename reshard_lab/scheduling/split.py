@@ -24,10 +24,10 @@ _TICKS = 2**40
 """Ticks in the longest load of a period: shares are whole ticks, so sums are exact."""
 
 
-def split(problem: Problem, budget: Budget, seed: int) -> Schedule:
+def split(problem: Problem, budget: Budget, seed: int, periods: int = PERIODS) -> Schedule:
     """The shortest of: whole tasks, shares sent in one piece each, shares cut into phases.
 
-    Tasks are cut only where the schedule gets shorter by it.
+    Tasks are cut only where the schedule gets shorter by it. Relays work in ``periods`` batches.
     """
     bound = problem.fluid_bound
     groups = problem.groups
@@ -37,14 +37,14 @@ def split(problem: Problem, budget: Budget, seed: int) -> Schedule:
         best, notes = _whole(problem, budget.part(0.2), seed), ["no task had to be cut"]
         if not meets(span(best), bound):
             parts = share_out(groups, budget.left_s)
-            for made, note in _cut(groups, parts, bound, budget) if parts else ():
+            for made, note in _cut(groups, parts, bound, budget, periods) if parts else ():
                 if span(made) < span(best) * (1 - 1e-12):
                     best, notes = made, [note]
             if budget.over:
                 notes.append(f"the time limit of {budget.limit_s:g} s ended the search")
     made = idle_assignments(problem) + sorted(best, key=lambda a: a.start)
     optimal = "fluid" if meets(span(made), bound) else None
-    return Schedule("split", problem, tuple(made), min(bound, span(made)), optimal, tuple(notes))
+    return Schedule("split", problem, tuple(made), true_bound(made, bound), optimal, tuple(notes))
 
 
 def _whole(problem: Problem, budget: Budget, seed: int) -> list[Assignment]:
@@ -57,17 +57,17 @@ def _whole(problem: Problem, budget: Budget, seed: int) -> list[Assignment]:
 
 
 def _cut(
-    groups: Sequence[Group], parts: list[Part], bound: float, budget: Budget
+    groups: Sequence[Group], parts: list[Part], bound: float, budget: Budget, periods: int
 ) -> Iterator[tuple[list[Assignment], str]]:
     """Schedules that cut tasks, the one with fewest cuts first; stops at ``bound``."""
     relayed = any(p.onward for p in parts)
-    items = _items(parts, PERIODS if relayed else 1)
+    items = _items(parts, periods if relayed else 1)
     if not relayed and all(len(p.to) == 1 for p in parts):
         made = _in_one_piece(groups, items)
         yield made, "tasks shared out among senders, each share sent in one piece"
         if meets(span(made), bound):
             return
-    note = f", relayed in {PERIODS} batches" if relayed else ""
+    note = f", relayed in {periods} batches" if relayed else ""
     phased = _in_phases(groups, items, budget)
     if phased is not None:
         yield phased, f"tasks shared out among senders in phases{note}"
