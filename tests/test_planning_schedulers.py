@@ -15,6 +15,8 @@ from test_properties import arrivals, distinct_bytes_needed
 import reshard_lab as rl
 from reshard_lab.planning import build
 from reshard_lab.planning.chunks import MOST_CHUNKS, chunk_count
+from reshard_lab.planning.parts import _cut_points
+from reshard_lab.scheduling import Assignment, Problem, Schedule
 from reshard_lab.scheduling.nics import pieces_of as cut_over_nics
 from reshard_lab.strategies import Chain, Payload, phases_s
 
@@ -166,6 +168,17 @@ def test_relays_work_in_batches_worth_it():
         cut = rl.plan(tasks, scheduler="split", chunks=1)
         counts[size] = sum(t.path[0] >= 2 for t in cut.transfers)
     assert counts[2**26] >= 8 * counts[2**20]
+
+
+def test_cuts_that_differ_by_rounding_fall_on_the_same_element():
+    problem = Problem([1.0], [(0, 1)], [(2,)])
+    half = 0.5 + 1e-12  # of 5 elements: on either side of the middle of one
+    made = (Assignment(0, 0, 0.0, 0.5, 0.5), Assignment(0, 1, 0.5, 1.0, 1 - half, half))
+    (points,) = _cut_points(Schedule("split", problem, made, 1.0, None), [5], [1])
+    assert points[0.5] == points[half]
+    assert (points[0.0], points[1.0]) == (0, 5)
+    (coarse,) = _cut_points(Schedule("split", problem, made, 1.0, None), [40], [16])
+    assert coarse[0.5] == 16  # whole rows of 16
 
 
 def test_parts_have_chunks_as_long_as_those_of_the_whole():

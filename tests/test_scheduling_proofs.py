@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reshard_lab.bounds import common_unit, fluid_bound, fractional_sender_load, unsplit_bound
-from reshard_lab.scheduling import METHODS, Problem, check, cpsat, solve
+from reshard_lab.scheduling import METHODS, Problem, check, configurations, cpsat, solve
 from reshard_lab.scheduling.budget import Budget
 from reshard_lab.scheduling.concurrent import Ports
 from reshard_lab.scheduling.configurations import generate, slot_schedule
@@ -270,6 +270,21 @@ def test_configuration_bound_never_exceeds_the_optimum(problem):
         for r in {r for to in problem.receivers for r in to}
     ]
     assert found.bound >= max(incoming) * (1 - 1e-6)
+
+
+def test_configuration_bound_is_true_wherever_it_stops(monkeypatch):
+    """Rounds whose heaviest configuration is priced above 1 are divided by it."""
+    monkeypatch.setattr(configurations, "_packed", lambda groups, price: ())
+    rng = random.Random(5)
+    for _ in range(20):
+        problem = Problem(
+            [rng.randint(1, 6) for _ in range(4)],
+            [rng.sample(range(3), rng.randint(1, 2)) for _ in range(4)],
+            [rng.sample(range(10, 14), rng.randint(1, 3)) for _ in range(4)],
+        )
+        best = shortest(problem)
+        for seconds in (0.0, 5.0):  # after one round, and to the end
+            assert generate(problem.groups, [], Budget(seconds)).bound <= best * (1 + 1e-12)
 
 
 def test_configurations_see_tasks_that_exclude_each_other_in_pairs():
