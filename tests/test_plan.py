@@ -345,6 +345,9 @@ def damaged(tmp_path, change) -> str:
         (lambda d: d["tasks"][0].update(dtype="float7"), "unknown dtype 'float7'"),
         (lambda d: d["tasks"][0]["src"].update(spec="S7R"), "spec 'S7R' uses mesh axis 7"),
         (lambda d: d["cluster"].update(nics=2), "is damaged: .*nics"),
+        (lambda d: d.update(optimal="bogus"), "unknown value of 'optimal' 'bogus'"),
+        (lambda d: d.update(makespan_s=1e-9), r"its makespan is 1e-09 s, but its last unit ends"),
+        (lambda d: d.update(makespan_s=float("nan")), "its makespan is nan s"),
         (lambda d: d["programs"].update(zero=[]), "is damaged: invalid literal"),
     ],
 )

@@ -164,7 +164,7 @@ def test_equal_tasks_are_grouped_never_fused():
 def test_degenerate_problems(method):
     empty = solve(Problem([], [], []), method)
     assert (empty.makespan, empty.lower_bound, empty.assignments) == (0.0, 0.0, ())
-    assert empty.optimal == ("fluid" if method in ("split", "concurrent") else "unsplit")
+    assert empty.optimal == {"split": "fluid", "concurrent": None}.get(method, "unsplit")
     one = solve(Problem([3.0], [(1, 0)], [(2, 3)]), method)
     assert (one.makespan, one.start) == (3.0, (0.0,))
     assert one.sender in ((0,), (1,))
@@ -326,3 +326,13 @@ def test_checker_looks_at_rates():
     idle = good.sharing._replace(rates=((0.5, 0.25),))
     with pytest.raises(rl.ReshardError, match=r"task 1 lasts 2.0, but gets 1.0"):
         check(dataclasses.replace(good, sharing=idle))
+
+
+def test_a_bound_above_a_schedule_is_a_mistake_that_is_told():
+    from reshard_lab.scheduling.schedule import true_bound
+
+    made = [Assignment(0, 0, 0.0, 2.0, 1.0)]
+    assert true_bound(made, 2.0 * (1 + 1e-9)) == 2.0
+    assert true_bound(made, 1.5) == 1.5
+    with pytest.raises(rl.ReshardError, match="lower bound 2.5 exceeds a schedule of length 2"):
+        true_bound(made, 2.5)

@@ -129,7 +129,8 @@ class _Planner:
     def _best(self) -> Plan:
         """Whole tasks in order, no order, or tasks shared out: by predicted time.
 
-        What bandwidth alone shows to be no better is not looked at.
+        What bandwidth alone shows to be no better is not looked at; where hosts differ, schedules
+        say little about that, since they keep fast NICs for as long as the slow ones they talk to.
         """
         plan = best = self._build(self._whole_tasks())
         if plan.makespan_s <= _CLOSE * plan.lower_bound_s:
@@ -139,7 +140,7 @@ class _Planner:
             if lower_bound_s(self.tasks) >= best.makespan_s * _WORTH:
                 break
             schedule = self._shared_out(method)
-            if schedule.makespan < best.makespan_s * _WORTH:
+            if schedule.makespan < best.makespan_s * _WORTH or not self.cluster.uniform:
                 plans.append(self._build(schedule))
                 best = min(best, plans[-1], key=lambda p: p.makespan_s)
         if len(plans) == 1:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from reshard_lab.planning.record import Plan
 
 _PROOF = {
-    "fluid": "proven optimal: no schedule, not even one that splits tasks, is shorter",
-    "unsplit": "proven optimal among schedules of whole tasks",
+    "fluid": "proven optimal in bytes over NIC bandwidth, also against split tasks",
+    "unsplit": "proven optimal in bytes over NIC bandwidth, among schedules of whole tasks",
 }
 
 

@@ -265,9 +265,9 @@ class Parts:
             if not slowest:  # links of no latency and infinite speed
                 continue
             uses = [
-                (port, time / slowest)
-                for x, y, time in hops
-                for port in _link_ports(x, y, self.cluster)
+                (port, busy / slowest)
+                for x, y, _ in hops
+                for port, busy in _link_ports(x, y, part, self.cluster)
             ]
             flows.append(Flow(tuple(uses), ((chain.chunks * slowest, number),)))
             rest = sum(time for _, _, time in hops) - slowest
@@ -298,11 +298,19 @@ class Parts:
         return tuple(d for d in devices if self.cluster.host_of(d) == host)
 
 
-def _link_ports(source: int, destination: int, cluster: Cluster) -> tuple[Port, Port]:
-    """The two ports a hop goes through: NICs between hosts, device ports inside one."""
-    if cluster.host_of(source) != cluster.host_of(destination):
-        return ("tx", cluster.nic_of(source)), ("rx", cluster.nic_of(destination))
-    return ("device tx", source), ("device rx", destination)
+def _link_ports(
+    source: int, destination: int, nbytes: float, cluster: Cluster
+) -> tuple[tuple[Port, float], tuple[Port, float]]:
+    """The two ports a hop goes through, and how long a message of ``nbytes`` needs each alone.
+
+    NICs between hosts, each at its own speed, and device ports inside one.
+    """
+    a, b = cluster.host_of(source), cluster.host_of(destination)
+    if a == b:
+        busy = cluster.hop_s(source, destination, nbytes)
+        return (("device tx", source), busy), (("device rx", destination), busy)
+    sends, takes = (cluster.nic_latency_s + nbytes / cluster.host_nic_Bps[h] for h in (a, b))
+    return (("tx", cluster.nic_of(source)), sends), (("rx", cluster.nic_of(destination)), takes)
 
 
 def through_doors(cluster: Cluster, pieces: Sequence[Piece], schedule: Schedule) -> bool:

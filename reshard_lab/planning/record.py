@@ -66,8 +66,9 @@ class Plan:
     """In order of issue."""
     makespan_s: float
     optimal: str | None
-    """What is proven of the schedule in the bandwidth model (equations 1 to 4): ``"fluid"`` (no
-    schedule at all is shorter), ``"unsplit"`` (none of whole tasks is), or None."""
+    """What is proven of the schedule in the bandwidth model (equations 1 to 4, tasks lasting bytes
+    over NIC bandwidth): ``"fluid"`` (no schedule at all is shorter), ``"unsplit"`` (none of whole
+    tasks is), or None. Latency, fill and links inside hosts come on top in ``makespan_s``."""
     notes: tuple[str, ...] = ()
     """Choices made on the way, one sentence each."""
     ordered: bool = True
@@ -148,7 +149,7 @@ class Plan:
         return load(path)
 
     def __repr__(self) -> str:
-        proof = f"{self.optimal}-optimal" if self.optimal else "optimality not proven"
+        proof = f"schedule {self.optimal}-optimal" if self.optimal else "optimality not proven"
         return (
             f"Plan({self.strategy}, {self.scheduler}: {len(self.units)} unit tasks, "
             f"{len(self.transfers)} transfers, {format_seconds(self.makespan_s)} "

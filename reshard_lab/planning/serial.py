@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, choose
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning.record import Plan, PlannedUnit, Stretch
@@ -111,6 +111,12 @@ def _plan(data: dict[str, Any]) -> Plan:
     expected = [(t, u) for t, task in enumerate(tasks) for u in range(len(task.unit_tasks))]
     if [(u.task, u.unit) for u in units] != expected:
         raise ReshardError(f"its units do not match the {len(expected)} unit tasks of its tensors")
+    makespan_s = float(data["makespan_s"])
+    last = max((u.start_s + u.duration_s for u in units), default=0.0)
+    if not abs(makespan_s - last) <= 1e-9 * last:
+        raise ReshardError(
+            f"its makespan is {makespan_s:g} s, but its last unit ends at {last:g} s"
+        )
     return Plan(
         tasks=tasks,
         strategy=_typed(data["strategy"], str),
@@ -119,8 +125,8 @@ def _plan(data: dict[str, Any]) -> Plan:
         seed=_int(data["seed"]),
         units=units,
         transfers=tuple(_transfer(row) for row in data["transfers"]),
-        makespan_s=float(data["makespan_s"]),
-        optimal=None if data["optimal"] is None else _typed(data["optimal"], str),
+        makespan_s=makespan_s,
+        optimal=_proof(data["optimal"]),
         notes=tuple(_typed(note, str) for note in data["notes"]),
         ordered=_typed(data["ordered"], bool),
         stretches=tuple(
@@ -135,6 +141,10 @@ def _plan(data: dict[str, Any]) -> Plan:
             for device, steps in data["programs"].items()
         },
     )
+
+
+def _proof(value: Any) -> str | None:
+    return None if value is None else choose("value of 'optimal'", value, ("fluid", "unsplit"))
 
 
 def _layout(data: dict[str, Any]) -> Layout:

@@ -19,6 +19,7 @@ from reshard_lab.scheduling.schedule import (
     list_schedule,
     meets,
     span,
+    true_bound,
 )
 from reshard_lab.scheduling.split import split
 
@@ -79,7 +80,7 @@ def solve(
     else:
         made, bound, notes = _by_the_paper(problem, name, budget, seed)
     optimal = "unsplit" if meets(span(made), bound) else None
-    return Schedule(name, problem, tuple(made), min(bound, span(made)), optimal, notes)
+    return Schedule(name, problem, tuple(made), true_bound(made, bound), optimal, notes)
 
 
 def _by_the_paper(problem: Problem, method: str, budget: Budget, seed: int) -> Found:

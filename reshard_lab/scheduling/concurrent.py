@@ -19,8 +19,7 @@ from reshard_lab.scheduling.schedule import (
     Schedule,
     Sharing,
     idle_assignments,
-    meets,
-    span,
+    true_bound,
 )
 from reshard_lab.scheduling.senders import balanced_equal, longest_first
 
@@ -42,12 +41,8 @@ def concurrent(problem: Problem, budget: Budget) -> Schedule:
             f"to keep to {budget.limit_s:g} s, rates were worked out anew after every "
             f"{shared.every} ends of tasks only; what is freed in between lies idle"
         )
-    bound = problem.fluid_bound
-    optimal = "fluid" if meets(span(made), bound) else None
-    bound = min(bound, span(made))
-    return Schedule(
-        "concurrent", problem, tuple(made), bound, optimal, tuple(notes), shared.sharing
-    )
+    bound = true_bound(made, problem.fluid_bound)
+    return Schedule("concurrent", problem, tuple(made), bound, None, tuple(notes), shared.sharing)
 
 
 def _largest_load(dealt: Sequence[Group]) -> float:

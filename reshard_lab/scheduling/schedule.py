@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from reshard_lab.errors import ReshardError
 from reshard_lab.scheduling.problem import Problem
 
 SAME = 1e-9
@@ -140,6 +141,17 @@ def idle_assignments(problem: Problem) -> list[Assignment]:
 def span(assignments: Iterable[Assignment]) -> float:
     """End of the last assignment."""
     return max((a.end for a in assignments), default=0.0)
+
+
+def true_bound(assignments: Iterable[Assignment], bound: float) -> float:
+    """``bound`` without rounding above the schedule; raises if it is truly above (a bug here)."""
+    length = span(assignments)
+    if bound > length * (1 + 1e-6):
+        raise ReshardError(
+            f"the lower bound {bound:g} exceeds a schedule of length {length:g}: one of them is "
+            "wrong, a mistake of this package; please report the problem"
+        )
+    return min(bound, length)
 
 
 def meets(makespan: float, bound: float) -> bool:

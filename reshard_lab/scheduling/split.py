@@ -14,7 +14,14 @@ from reshard_lab.scheduling.budget import Budget
 from reshard_lab.scheduling.dispatch import Table, best_of_restarts, dispatch
 from reshard_lab.scheduling.openshop import decompose
 from reshard_lab.scheduling.problem import Group, Problem
-from reshard_lab.scheduling.schedule import Assignment, Schedule, idle_assignments, meets, span
+from reshard_lab.scheduling.schedule import (
+    Assignment,
+    Schedule,
+    idle_assignments,
+    meets,
+    span,
+    true_bound,
+)
 from reshard_lab.scheduling.senders import balanced_equal, longest_first
 from reshard_lab.scheduling.shares import Class, Part, share_out
 
