@@ -12,6 +12,7 @@ from random_plans import traced_plans
 import reshard_lab as rl
 from reshard_lab.planning.memory import messages
 from reshard_lab.runtime.board import Board, Deadline, LateError
+from reshard_lab.runtime.control import Duplex
 
 pytest.importorskip("torch")
 PROGRAM = Path(__file__).parent / "runtime_ranks.py"
@@ -172,3 +173,25 @@ def test_the_board_wakes_lanes_in_time():
     board.fail(KeyError("second"))
     with pytest.raises(KeyError, match="first"):
         board.close()
+
+
+class NamedWire:
+    """A wire that tells what it was given."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def send(self, data, device):
+        return self.name, "send", device
+
+    def recv(self, into, device):
+        return self.name, "recv", device
+
+    def finish(self, work, deadline, what):
+        return self.name
+
+
+def test_two_ways_between_two_devices_are_two_connections():
+    low, high = (Duplex(me, NamedWire("up"), NamedWire("down")) for me in (3, 7))
+    assert low.send(None, 7) == ("up", "send", 7) and high.recv(None, 3) == ("up", "recv", 3)
+    assert high.send(None, 3) == ("down", "send", 3) and low.recv(None, 7) == ("down", "recv", 7)

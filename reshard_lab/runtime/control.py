@@ -72,6 +72,27 @@ class Wire:
             raise PeerError(f"{what}: aborted")
 
 
+class Duplex:
+    """Messages between devices that may send to each other at once.
+
+    gloo announces a receive on the connection on which this process sends to that device, behind
+    all that is being sent there already: of two devices with much to send to each other, one would
+    wait until the other is done. So what goes to higher devices has connections of its own.
+    """
+
+    def __init__(self, me: int, up: Wire, down: Wire) -> None:
+        self.me, self.up, self.down = me, up, down
+        self.finish = up.finish
+
+    def send(self, data: torch.Tensor, device: int) -> Any:
+        """Post a message; returns its work."""
+        return (self.up if self.me < device else self.down).send(data, device)
+
+    def recv(self, into: torch.Tensor, device: int) -> Any:
+        """Post a receive; returns its work."""
+        return (self.up if device < self.me else self.down).recv(into, device)
+
+
 def _reason(error: RuntimeError) -> str:
     """The first sentence of a message of gloo, without the place in its source."""
     return re.sub(r"^(\[[^]]*\]\s*)+", "", str(error)).split(". ")[0]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from reshard_lab.errors import need
 from reshard_lab.planning.memory import IN_FLIGHT
 from reshard_lab.runtime.board import Board, Deadline, Stopped
-from reshard_lab.runtime.control import Control, Tokens, Wire
+from reshard_lab.runtime.control import Control, Duplex, Tokens
 from reshard_lab.runtime.pieces import Memory
 from reshard_lab.runtime.program import Lane, Move, Program
 
@@ -39,7 +39,7 @@ class Call:
         self,
         program: Program,
         memory: Memory,
-        wire: Wire,
+        wire: Duplex,
         control: Control,
         number: int,
         deadline: Deadline,

@@ -19,7 +19,7 @@ from reshard_lab.runtime.batches import (
     make_communicators,
 )
 from reshard_lab.runtime.board import Deadline, LateError, PeerError
-from reshard_lab.runtime.control import Control, Wire
+from reshard_lab.runtime.control import Control, Duplex, Wire
 from reshard_lab.runtime.lanes import Call, Observer
 from reshard_lab.runtime.pieces import Memory, Pieces, check_pieces
 from reshard_lab.runtime.program import Compiler, Program
@@ -122,15 +122,17 @@ class Crew:
     def __init__(self, seat: Seat, deadline: Deadline) -> None:
         self.device = seat.device
         members = tuple(sorted(seat.rank_of, key=seat.rank_of.__getitem__))
-        self.wire = Wire(seat.group, seat.rank_of)
         try:
-            self.own = _own_group(seat, members, deadline)
+            self.own = _own_group("control", seat, members, deadline)
+            self.down = _own_group("down", seat, members, deadline)
         except RuntimeError as error:
             raise LateError(
                 f"device {self.device}: the devices {list(members)} did not all come within "
                 f"{deadline.timeout_s:g} s; every one of them must call run_rank"
             ) from error
         self.control = Control(self.own, members, self.device)
+        down = Wire(self.down, {device: rank for rank, device in enumerate(members)})
+        self.wire = Duplex(self.device, Wire(seat.group, seat.rank_of), down)
         self.agreed: set[bytes] = set()
         self.calls = 0
         self.last: Turn | None = None
@@ -222,7 +224,7 @@ def prepare(
         communicators_of(whole).make(needed, on)
 
 
-def _own_group(seat: Seat, members: tuple[int, ...], deadline: Deadline) -> Any:
+def _own_group(use: str, seat: Seat, members: tuple[int, ...], deadline: Deadline) -> Any:
     """A gloo group of the devices of a plan alone; the other ranks do not call.
 
     Named after its devices and ranks. ``new_group(use_local_synchronization=True)`` puts the
@@ -230,7 +232,7 @@ def _own_group(seat: Seat, members: tuple[int, ...], deadline: Deadline) -> Any:
     took part in different plans, and they would wait for each other in vain.
     """
     dist = need("torch.distributed", "run", "running a plan on processes")
-    name = "reshard_lab/" + ",".join(f"{d}:{seat.rank_of[d]}" for d in members)
+    name = f"reshard_lab/{use}/" + ",".join(f"{d}:{seat.rank_of[d]}" for d in members)
     store = dist.PrefixStore(name, seat.group.get_group_store())
     timeout = timedelta(seconds=deadline.left())
     return dist.ProcessGroupGloo(store, members.index(seat.device), len(members), timeout)
