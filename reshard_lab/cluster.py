@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,9 @@ from reshard_lab.units import format_rate, parse_bandwidth, parse_seconds
 
 _HERE = Path(__file__).resolve().parent
 _PRESETS = (_HERE / "_data" / "clusters", _HERE.parent / "data" / "clusters")
+
+_MOST = 10**6
+"""Hosts, devices a host and NICs a host: more is taken for a slip."""
 
 
 def preset_data(name: str) -> dict[str, Any]:
@@ -72,12 +76,14 @@ class Cluster:
         intra: str | float = "150GB/s",
         intra_latency: str | float = "5us",
     ) -> None:
-        count = whole("hosts", hosts, 1)
+        count = whole("hosts", hosts, 1, _MOST)
         rates = tuple(parse_bandwidth(*v) for v in _by_host("nic", nic, count))
-        nics = tuple(whole(w, n, 1) for n, w in _by_host("nics_per_host", nics_per_host, count))
+        nics = tuple(
+            whole(w, n, 1, _MOST) for n, w in _by_host("nics_per_host", nics_per_host, count)
+        )
         values = {
             "hosts": count,
-            "devices_per_host": whole("devices_per_host", devices_per_host, 1),
+            "devices_per_host": whole("devices_per_host", devices_per_host, 1, _MOST),
             "nic_Bps": max(rates),
             "nics_per_host": max(nics),
             "nic_latency_s": parse_seconds(nic_latency, "nic_latency"),
@@ -149,7 +155,7 @@ class Cluster:
         sizes = tuple(
             whole(f"length of axis {i} of mesh {sizes}", n, 1) for i, n in enumerate(sizes)
         )
-        count = int(np.prod(sizes))
+        count = math.prod(sizes)
         if first + count > self.size:
             raise ReshardError(
                 f"a mesh of shape {sizes} from host {first_host} needs devices {first} to "

@@ -29,8 +29,8 @@ def choose(what: str, given: object, allowed: Iterable[str]) -> str:
     raise ReshardError(f"unknown {what} {given!r}; allowed are {', '.join(names)}{hint}")
 
 
-def whole(what: str, given: object, least: int = 0) -> int:
-    """Return ``given`` as an int of at least ``least``; bools and floats are refused."""
+def whole(what: str, given: object, least: int = 0, most: int | None = None) -> int:
+    """Return ``given`` as an int from ``least`` to ``most``; bools and floats are refused."""
     try:
         if isinstance(given, bool):
             raise TypeError
@@ -39,6 +39,8 @@ def whole(what: str, given: object, least: int = 0) -> int:
         raise ReshardError(f"{what} must be a whole number, not {given!r}") from None
     if value < least:
         raise ReshardError(f"{what} must be at least {least}, not {value}")
+    if most is not None and value > most:
+        raise ReshardError(f"{what} must be at most {most}, not {value}")
     return int(value)
 
 

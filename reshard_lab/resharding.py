@@ -17,6 +17,8 @@ from reshard_lab.errors import ReshardError
 from reshard_lab.layout import Grid, Layout
 from reshard_lab.units import ITEMSIZE, dtype_name, format_bytes
 
+_MOST_BYTES = 2**63 - 1
+
 
 class UnitTask(NamedTuple):
     """One box of the tensor, the devices that hold it and the devices that need it."""
@@ -56,6 +58,10 @@ class ReshardingTask:
     ) -> None:
         sizes = check_shape(shape)
         name = dtype_name(dtype)
+        if math.prod(sizes) * ITEMSIZE[name] > _MOST_BYTES:
+            raise ReshardError(
+                f"a tensor of shape {sizes} and dtype {name} has more than 2^63 - 1 bytes"
+            )
         for what, layout in (("src", src), ("dst", dst)):
             if not isinstance(layout, Layout):
                 raise ReshardError(
@@ -69,6 +75,8 @@ class ReshardingTask:
             if layout.rule == "even":
                 layout.boxes(sizes)  # raises if a dimension does not divide
             if cluster is not None:
+                if not isinstance(cluster, Cluster):
+                    raise ReshardError(f"cluster must be a Cluster, not {cluster!r}")
                 cluster.check(layout.mesh, f"{what} mesh")
         values = {"shape": sizes, "dtype": name, "src": src, "dst": dst, "cluster": cluster}
         for key, value in values.items():
@@ -155,6 +163,14 @@ class ReshardingTask:
             f"'{self.src.spec}' on {_mesh_text(self.src)} -> '{self.dst.spec}' on "
             f"{_mesh_text(self.dst)}, {format_bytes(self.nbytes)})"
         )
+
+
+def tasks_of(given: object) -> tuple[ReshardingTask, ...]:
+    """One task, or several, as a tuple; raises for anything else."""
+    listed = (given,) if isinstance(given, ReshardingTask) else given
+    if not isinstance(listed, Iterable) or isinstance(listed, (str, bytes)):
+        raise ReshardError(f"expected a ReshardingTask or a list of them, not {given!r}")
+    return tuple(listed)
 
 
 def need_cluster(tasks: Iterable[ReshardingTask]) -> Cluster:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reshard_lab.errors import ReshardError
 
-_TOKEN = re.compile(r"\s*(?:(R)|S(?:\^?([0-9]+)|\^?\{([0-9]+(?:\s*,?\s*[0-9]+)*)\}))\s*")
+_TOKEN = re.compile(r"\s*(?:(R)|S(?:\^?([0-9]+)|\^?\{([0-9]+(?:\s*,?\s*[0-9]+)*\s*,?)\}))\s*")
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -17,7 +17,7 @@ class ShardingSpec:
 
     ``R`` leaves a dimension whole; ``S0`` cuts it over mesh axis 0; ``S01`` first over axis 0,
     then over axis 1. ``S^0`` and ``S^{01}`` are the paper's spelling; axes of two digits are
-    written with commas: ``S^{10,11}``.
+    written with commas: ``S^{10,11}``, ``S^{12,}``.
 
     >>> spec = ShardingSpec("S^{01}R")
     >>> spec.dims, str(spec)
@@ -60,7 +60,7 @@ def _text(dims: tuple[tuple[int, ...], ...]) -> str:
         if not axes:
             return "R"
         if max(axes) > 9:
-            return "S^{" + ",".join(map(str, axes)) + "}"
+            return "S^{" + ",".join(map(str, axes)) + ("," if len(axes) == 1 else "") + "}"
         return "S" + "".join(map(str, axes))
 
     return "".join(map(token, dims))
@@ -82,7 +82,7 @@ def _parse(spec: object) -> tuple[tuple[int, ...], ...]:
         if match[1]:
             dims.append(())
         elif braced and "," in braced:
-            dims.append(tuple(int(a) for a in braced.split(",")))
+            dims.append(tuple(int(a) for a in braced.split(",") if a.strip()))
         else:
             dims.append(tuple(int(a) for a in (digits or braced) if a.isdigit()))
         at = match.end()

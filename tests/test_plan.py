@@ -345,6 +345,12 @@ def damaged(tmp_path, change) -> str:
         (lambda d: d["tasks"][0].update(dtype="float7"), "unknown dtype 'float7'"),
         (lambda d: d["tasks"][0]["src"].update(spec="S7R"), "spec 'S7R' uses mesh axis 7"),
         (lambda d: d["cluster"].update(nics=2), "is damaged: .*nics"),
+        (lambda d: d.update(strategy="foo"), "unknown strategy 'foo'"),
+        (lambda d: d.update(scheduler="foo"), "unknown scheduler 'foo'"),
+        (lambda d: d.update(chunks=0), "chunks must be at least 1"),
+        (lambda d: d["units"][1].__setitem__(2, 3), "unit task 1 is sent by device 3, no holder"),
+        (lambda d: d["units"][1].__setitem__(3, float("nan")), "unit task 1 starts at nan s"),
+        (lambda d: d["tasks"][0].update(shape=[10**30, 4]), "more than 2.63 - 1 bytes"),
         (lambda d: d.update(optimal="bogus"), "unknown value of 'optimal' 'bogus'"),
         (lambda d: d.update(makespan_s=1e-9), r"its makespan is 1e-09 s, but its last unit ends"),
         (lambda d: d.update(makespan_s=float("nan")), "its makespan is nan s"),
@@ -377,6 +383,16 @@ def test_a_damaged_but_readable_plan_is_refused_before_it_runs(tmp_path):
         rl.execute(plan, {})
 
 
+def test_files_nested_too_deep_and_paths_that_are_none(tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(rl.ReshardError, match=r"deep\.json' does not hold a plan"):
+        rl.Plan.from_json(tmp_path / "deep.json")
+    with pytest.raises(rl.ReshardError, match=r"named by its path, not 1\.5"):
+        rl.Plan.from_json(1.5)
+    with pytest.raises(rl.ReshardError, match=r"named by its path, not 1\.5"):
+        rl.plan(figure_2()).to_json(1.5)
+
+
 # Mistakes
 
 
@@ -407,8 +423,23 @@ def test_pieces_that_do_not_fit():
     wrong = good | {1: np.zeros((2, 4), "float32"), 3: np.zeros((1, 3), "float32")}
     with pytest.raises(rl.ReshardError, match=r"device 1 has \(2, 4\), .* device 3 has \(1, 3\)"):
         rl.execute(plan, wrong)
-    with pytest.raises(rl.ReshardError, match="pieces must be"):
-        rl.execute(plan, [[1, 2]])
+    for bad in ([[1, 2]], None, 5):
+        with pytest.raises(rl.ReshardError, match="pieces must be"):
+            rl.execute(plan, bad)
+    with pytest.raises(rl.ReshardError, match="piece of device 2 must be an array, not None"):
+        rl.execute(plan, good | {2: None})
+    with pytest.raises(rl.ReshardError, match="piece given for device a, which is not in Mesh"):
+        rl.execute(plan, good | {"a": good[0], 9: good[0]})
+    with pytest.raises(rl.ReshardError, match="plan must be a Plan"):
+        rl.execute(plan.tasks[0], good)
+
+
+def test_pieces_of_two_kinds():
+    torch = pytest.importorskip("torch")
+    plan = rl.plan(figure_2())
+    good = pieces_of(plan.tasks[0].src, np.zeros((4, 4), "float32"))
+    with pytest.raises(rl.ReshardError, match="arrays of one kind; device 3 has a torch Tensor"):
+        rl.execute(plan, good | {3: torch.zeros(1, 4)})
 
 
 def test_torch_arrays_of_every_dtype():

@@ -79,6 +79,15 @@ def test_unit_tasks_equal_brute_force_in_order(t):
     assert list(t.unit_tasks) == brute_force(t)
 
 
+@pytest.mark.parametrize("strategy", ["alpa", "broadcast", "global_allgather"])
+def test_scalars_are_carried(strategy):
+    cluster = rl.Cluster(2, 2)
+    one, host = rl.Layout(rl.Mesh([0]), ""), rl.Layout(rl.Mesh([2, 3]), "")
+    plan = rl.plan(rl.ReshardingTask((), "float32", one, host, cluster), strategy)
+    out = rl.execute(plan, {0: np.array(7, "float32")})
+    assert [float(out[d]) for d in (2, 3)] == [7.0, 7.0]
+
+
 def test_scalar_and_empty_tensors():
     (unit,) = task((), (A, ""), (B, "")).unit_tasks
     assert unit == rl.UnitTask((), 4, (0, 1, 2, 3), (4, 5, 6, 7))
@@ -192,6 +201,13 @@ CLUSTER = rl.Cluster(hosts=2, devices_per_host=2)
         (lambda: task((4,), (A, "R"), (B, "R")).lower_bound_s, "has no cluster; give one"),
         (lambda: rl.plan([]), "no task given"),
         (lambda: rl.plan(["x"]), "expected a ReshardingTask, not 'x'"),
+        (lambda: rl.plan(None), "expected a ReshardingTask or a list of them, not None"),
+        (lambda: rl.scheduling.Problem.from_tasks(1.5), "or a list of them, not 1.5"),
+        (lambda: task((4,), (A, "R"), (B, "R"), cluster=3), "cluster must be a Cluster, not 3"),
+        (
+            lambda: task((2**31, 2**31), (A, "RR"), (B, "RR"), "float64"),
+            r"has more than 2\^63 - 1 bytes",
+        ),
         (
             lambda: rl.plan(
                 [

@@ -334,5 +334,12 @@ def test_a_bound_above_a_schedule_is_a_mistake_that_is_told():
     made = [Assignment(0, 0, 0.0, 2.0, 1.0)]
     assert true_bound(made, 2.0 * (1 + 1e-9)) == 2.0
     assert true_bound(made, 1.5) == 1.5
-    with pytest.raises(rl.ReshardError, match="lower bound 2.5 exceeds a schedule of length 2"):
+    with pytest.raises(rl.ReshardError, match=r"lower bound 2\.5 exceeds a schedule of length 2"):
         true_bound(made, 2.5)
+
+
+@pytest.mark.parametrize("durations", [[1e308] * 5, [10**400]])
+def test_durations_that_cannot_be_added_up(durations):
+    n = len(durations)
+    with pytest.raises(rl.ReshardError, match=r"too long to be added up|must be a number"):
+        Problem(durations, [(0,)] * n, [(i + 1,) for i in range(n)])

@@ -144,6 +144,7 @@ def test_paper_preset_and_round_trip():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
+        ({"hosts": 10**7}, "hosts must be at most 1000000, not 10000000"),
         ({"hosts": 0}, "hosts must be at least 1, not 0"),
         ({"devices_per_host": 1.5}, "devices_per_host must be a whole number, not 1.5"),
         ({"nic": "10"}, "nic '10' is not a rate"),

@@ -7,6 +7,7 @@ A command is a module with ``HELP``, ``add(parser)`` and ``run(args) -> Output``
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -65,4 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # What is still buffered has nowhere to go; without this, Python would complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
+    except OSError as error:
+        print(f"{PROGRAM}: error: cannot write the output: {error.strerror}", file=sys.stderr)
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BAD_INPUT
     return 0

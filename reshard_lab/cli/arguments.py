@@ -20,6 +20,7 @@ from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import METHODS
 from reshard_lab.strategies import STRATEGIES
 
+_MOST_DEVICES = 10**6
 _SPEEDS = ("nic", "nics_per_host", "nic_latency", "intra", "intra_latency")
 
 
@@ -32,9 +33,11 @@ def add_task(parser: argparse.ArgumentParser, required: bool = True) -> None:
         tensor.add_argument(f"--{end}-mesh", metavar="MESH", required=required, help=mesh)
         spec = f"{where} sharding spec, such as S01R"
         tensor.add_argument(f"--{end}-spec", metavar="SPEC", required=required, help=spec)
-    tensor.add_argument("--dtype", default="float32", help="element type (default float32)")
+    tensor.add_argument(
+        "--dtype", default=_DEFAULTS["dtype"], help="element type (default float32)"
+    )
     rule = f"how uneven sizes are cut: {', '.join(RULES)} (default chunk)"
-    tensor.add_argument("--rule", default="chunk", help=rule)
+    tensor.add_argument("--rule", default=_DEFAULTS["rule"], help=rule)
     cluster = parser.add_argument_group(
         "cluster",
         "A mesh given by its shape takes one host a row (its last axis); the source starts at "
@@ -58,11 +61,18 @@ def add_plan(parser: argparse.ArgumentParser, strategy: bool = True) -> None:
     group = parser.add_argument_group("plan")
     if strategy:
         names = f"{', '.join(STRATEGIES)} or auto (default broadcast)"
-        group.add_argument("--strategy", default="broadcast", help=names)
+        group.add_argument("--strategy", default=_DEFAULTS["strategy"], help=names)
     methods = f"{', '.join(METHODS)} (default auto)"
-    group.add_argument("--scheduler", default="auto", help=methods)
-    group.add_argument("--chunks", type=int, default=100, help="chunks of a broadcast (100)")
+    group.add_argument("--scheduler", default=_DEFAULTS["scheduler"], help=methods)
+    chunks = "chunks of a broadcast, or auto: by size and latency (100)"
+    group.add_argument("--chunks", type=_chunks, default=_DEFAULTS["chunks"], help=chunks)
     group.add_argument("--seed", type=int, default=0, help="seed of what draws at random (0)")
+
+
+def _chunks(text: str) -> int | str:
+    if text != "auto" and not re.fullmatch(r"-?[0-9]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor 'auto'")
+    return text if text == "auto" else int(text)
 
 
 def add_run(parser: argparse.ArgumentParser, places: Sequence[str]) -> None:
@@ -78,11 +88,23 @@ def add_run(parser: argparse.ArgumentParser, places: Sequence[str]) -> None:
 
 
 _TASK = ("shape", "src_mesh", "src_spec", "dst_mesh", "dst_spec")
+_IN_FILE = (*_TASK, "cluster", "hosts", "devices_per_host", "first_host", *_SPEEDS)
+_DEFAULTS = {
+    "dtype": "float32",
+    "rule": "chunk",
+    "strategy": "broadcast",
+    "scheduler": "auto",
+    "chunks": 100,
+}
 
 
 def given_task(args: argparse.Namespace) -> list[str]:
-    """Which of the options that describe a task were given."""
-    return [f"--{key.replace('_', '-')}" for key in _TASK if getattr(args, key) is not None]
+    """Which of the options that describe a task, or how to plan it, were given."""
+    return [
+        f"--{key.replace('_', '-')}"
+        for key in (*_IN_FILE, *_DEFAULTS)
+        if getattr(args, key, None) not in (None, _DEFAULTS.get(key))
+    ]
 
 
 def task_of(args: argparse.Namespace) -> ReshardingTask:
@@ -155,7 +177,7 @@ def _preset(args: argparse.Namespace) -> Cluster | None:
 
 def _devices_per_host(args: argparse.Namespace, preset: Cluster | None) -> int:
     if args.devices_per_host is not None:
-        return whole("--devices-per-host", args.devices_per_host, 1)
+        return whole("--devices-per-host", args.devices_per_host, 1, _MOST_DEVICES)
     if preset is not None:
         return preset.devices_per_host
     meshes = _axes(args.src_mesh, "--src-mesh"), _axes(args.dst_mesh, "--dst-mesh")
@@ -178,6 +200,10 @@ def _axes(text: str, option: str) -> tuple[int, ...]:
             "'[[0,1],[2,3]]'"
         )
     axes = tuple(int(n) for n in re.findall(r"\d+", text))
+    if math.prod(axes) > _MOST_DEVICES:
+        raise ReshardError(
+            f"{option} {text!r} has {math.prod(axes)} devices; {_MOST_DEVICES} at most"
+        )
     return tuple(whole(f"length of axis {i} of {option} {text}", n, 1) for i, n in enumerate(axes))
 
 
@@ -197,5 +223,6 @@ def _mesh(text: str, option: str, first_host: int, per: int) -> Mesh:
     axes = _axes(text, option)
     rows, last = math.prod(axes[:-1]), axes[-1]
     stride = -(-last // per) * per
+    whole("first host", first_host, 0, _MOST_DEVICES)
     starts = first_host * per + stride * np.arange(rows)
     return Mesh((starts[:, None] + np.arange(last)).reshape(axes))

@@ -8,7 +8,7 @@ from typing import Any
 from reshard_lab.cli.arguments import add_plan, add_task, plan_or_file
 from reshard_lab.cli.output import Output
 from reshard_lab.cli.plan import plan_data
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, whole
 from reshard_lab.planning.explain import table
 from reshard_lab.simulation import RESOLUTIONS, Timeline, simulate
 from reshard_lab.units import format_bytes, format_seconds
@@ -34,6 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Output:
     """Simulate the plan of a file, or the one that the options describe."""
     made = plan_or_file(args)
+    whole("--limit", args.limit)
     timeline = simulate(made, args.resolution, core_oversubscription=args.core_oversubscription)
     text = _text(timeline, args.limit)
     if args.trace:
@@ -91,7 +92,7 @@ def _text(timeline: Timeline, limit: int) -> str:
                 f"transfer {s.transfer}, device {s.source} -> {s.destination}",
                 s.waits,
             )
-            for s in path[: max(limit, 0)]
+            for s in path[:limit]
         ]
         more = len(path) - len(steps)
         drawn = table([("from", "to", "critical path", "because"), *steps])

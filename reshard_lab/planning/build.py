@@ -13,7 +13,7 @@ from reshard_lab.planning.builder import Builder
 from reshard_lab.planning.chunks import check_chunks
 from reshard_lab.planning.parts import Parts, through_doors
 from reshard_lab.planning.record import Plan, PlannedUnit
-from reshard_lab.resharding import ReshardingTask, lower_bound_s, need_cluster
+from reshard_lab.resharding import ReshardingTask, lower_bound_s, need_cluster, tasks_of
 from reshard_lab.scheduling import METHODS, SHARED_OUT, Problem, Schedule, meets, solve
 from reshard_lab.scheduling.budget import Budget
 from reshard_lab.scheduling.nics import one_nic_a_host, pieces_of
@@ -63,7 +63,7 @@ def plan(
     >>> plan(ReshardingTask((4, 4), "float32", src, dst, cluster)).transfers[0].path
     (0, 4, 5)
     """
-    listed = (tasks,) if isinstance(tasks, ReshardingTask) else tuple(tasks)
+    listed = tasks_of(tasks)
     cluster = need_cluster(listed)
     choose("strategy", strategy, (*STRATEGIES, "auto"))
     choose("scheduler", scheduler, METHODS)

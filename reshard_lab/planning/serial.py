@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, choose
+from reshard_lab.errors import ReshardError, choose, whole
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning.record import Plan, PlannedUnit, Stretch
 from reshard_lab.resharding import ReshardingTask
+from reshard_lab.scheduling import METHODS
+from reshard_lab.strategies import STRATEGIES
 from reshard_lab.transfer import Step, Transfer
 
 SCHEMA = "reshard_lab.plan"
@@ -52,6 +55,8 @@ def dump(plan: Plan, path: str | Path | None = None) -> str:
     if path is not None:
         try:
             Path(path).write_text(text, encoding="utf-8")
+        except TypeError:
+            raise ReshardError(f"a plan file is named by its path, not {path!r}") from None
         except OSError as error:
             raise ReshardError(f"cannot write plan file {str(path)!r}: {error.strerror}") from None
     return text
@@ -64,6 +69,10 @@ def load(path: str | Path) -> Plan:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ReshardError(f"cannot read {where}: {error.strerror}") from None
+    except TypeError:
+        raise ReshardError(f"a plan file is named by its path, not {path!r}") from None
+    except RecursionError:
+        raise ReshardError(f"{where} does not hold a plan: it is nested too deep") from None
     except ValueError as error:
         raise ReshardError(f"{where} is not JSON: {error}") from None
     return from_dict(data, where)
@@ -85,7 +94,7 @@ def from_dict(data: Any, where: str = "plan") -> Plan:
         return _plan(data)
     except ReshardError as error:
         raise ReshardError(f"{where}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise ReshardError(f"{where} is damaged: {reason}") from None
 
@@ -112,17 +121,13 @@ def _plan(data: dict[str, Any]) -> Plan:
     if [(u.task, u.unit) for u in units] != expected:
         raise ReshardError(f"its units do not match the {len(expected)} unit tasks of its tensors")
     makespan_s = float(data["makespan_s"])
-    last = max((u.start_s + u.duration_s for u in units), default=0.0)
-    if not abs(makespan_s - last) <= 1e-9 * last:
-        raise ReshardError(
-            f"its makespan is {makespan_s:g} s, but its last unit ends at {last:g} s"
-        )
+    _check_times(tasks, units, makespan_s)
     return Plan(
         tasks=tasks,
-        strategy=_typed(data["strategy"], str),
-        scheduler=_typed(data["scheduler"], str),
-        chunks=_int(data["chunks"]),
-        seed=_int(data["seed"]),
+        strategy=choose("strategy", data["strategy"], STRATEGIES),
+        scheduler=choose("scheduler", data["scheduler"], METHODS),
+        chunks=whole("chunks", data["chunks"], 1),
+        seed=whole("seed", data["seed"]),
         units=units,
         transfers=tuple(_transfer(row) for row in data["transfers"]),
         makespan_s=makespan_s,
@@ -141,6 +146,24 @@ def _plan(data: dict[str, Any]) -> Plan:
             for device, steps in data["programs"].items()
         },
     )
+
+
+def _check_times(
+    tasks: tuple[ReshardingTask, ...], units: tuple[PlannedUnit, ...], makespan_s: float
+) -> None:
+    """Raise unless every unit has a sender that holds it and a time, and the makespan is theirs."""
+    for i, unit in enumerate(units):
+        if unit.sender not in tasks[unit.task].unit_tasks[unit.unit].senders:
+            raise ReshardError(f"unit task {i} is sent by device {unit.sender}, no holder of it")
+        if not (0 <= unit.start_s < math.inf and 0 <= unit.duration_s < math.inf):
+            raise ReshardError(
+                f"unit task {i} starts at {unit.start_s} s and lasts {unit.duration_s} s"
+            )
+    last = max((u.start_s + u.duration_s for u in units), default=0.0)
+    if not abs(makespan_s - last) <= 1e-9 * last:
+        raise ReshardError(
+            f"its makespan is {makespan_s:g} s, but its last unit ends at {last:g} s"
+        )
 
 
 def _proof(value: Any) -> str | None:

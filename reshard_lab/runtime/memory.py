@@ -34,6 +34,8 @@ def execute(plan: Plan, pieces: Pieces | Sequence[Pieces]) -> Any:
     >>> execute(p, {0: np.array([0, 1]), 1: np.array([2, 3])})[3].tolist()
     [0, 1, 2, 3]
     """
+    if not isinstance(plan, Plan):
+        raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {plan!r}")
     if not plan.delivers:
         raise ReshardError(
             f"a plan under strategy {plan.strategy!r} delivers no data; plan with another strategy"
@@ -81,17 +83,25 @@ def check_pieces(task: ReshardingTask, pieces: Pieces, boxes: Mapping[int, Box])
     """``pieces`` as a dict if they are exactly the source pieces of ``task``, else raise."""
     if not isinstance(pieces, Mapping):
         raise ReshardError(f"pieces must be {{source device: array}}, not {type(pieces).__name__}")
-    extra = sorted(set(pieces) - set(boxes))
+    extra = [device for device in pieces if device not in boxes]
     if extra:
         raise ReshardError(f"piece given for device {extra[0]}, which is not in {task.src.mesh!r}")
     wrong = []
+    first: Any = next((pieces[device] for device in boxes if device in pieces), None)
     for device, box in boxes.items():
         shape = box_shape(box)
         if device not in pieces:
             if 0 not in shape:
                 raise ReshardError(f"no piece given for device {device}, which holds shape {shape}")
             continue
-        piece = pieces[device]
+        piece: Any = pieces[device]
+        if not hasattr(piece, "shape") or not hasattr(piece, "dtype"):
+            raise ReshardError(f"piece of device {device} must be an array, not {piece!r}")
+        if type(piece) is not type(first):
+            raise ReshardError(
+                f"pieces must be arrays of one kind; device {device} has a {_kind(piece)}, "
+                f"another one a {_kind(first)}"
+            )
         if tuple(piece.shape) != shape:
             wrong.append(f"device {device} has {tuple(piece.shape)}, its box is {shape}")
         elif dtype_name(piece.dtype) != task.dtype:
@@ -106,7 +116,15 @@ def check_pieces(task: ReshardingTask, pieces: Pieces, boxes: Mapping[int, Box])
     return {device: pieces[device] for device in boxes if device in pieces}
 
 
+def _kind(piece: Any) -> str:
+    return f"{type(piece).__module__.split('.')[0]} {type(piece).__name__}"
+
+
 def _one_a_task(plan: Plan, pieces: Any) -> list[Pieces]:
+    if not isinstance(pieces, (Mapping, Sequence)):
+        raise ReshardError(
+            f"pieces must be {{source device: array}}, or a list of such, not {pieces!r}"
+        )
     if isinstance(pieces, Mapping) or len(pieces) != len(plan.tasks):
         count = 1 if isinstance(pieces, Mapping) else len(pieces)
         raise ReshardError(

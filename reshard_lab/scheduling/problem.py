@@ -11,7 +11,7 @@ from typing import NamedTuple
 from reshard_lab.bounds import fluid_bound, unsplit_bound
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError
-from reshard_lab.resharding import ReshardingTask, need_cluster
+from reshard_lab.resharding import ReshardingTask, need_cluster, tasks_of
 from reshard_lab.scheduling.nics import Piece, duration_s, pieces_of
 
 
@@ -54,6 +54,8 @@ class Problem:
                 f"{len(lasts)} durations, {len(allowed)} senders and {len(targets)} receivers "
                 "given; give one of each a task"
             )
+        if not math.isfinite(math.fsum(lasts) if max(lasts, default=0.0) < 1e300 else math.inf):
+            raise ReshardError("the durations are too long to be added up; use a larger unit")
         for i, options in enumerate(allowed):
             if not options:
                 raise ReshardError(f"task {i} has no sender; name at least one NIC that holds it")
@@ -70,7 +72,7 @@ class Problem:
         hosts, and there is one task for every unit task; with several, one for every part of it
         (see ``scheduling.nics``).
         """
-        tasks = tuple(tasks)
+        tasks = tasks_of(tasks)
         return cls.from_pieces(pieces_of(tasks), need_cluster(tasks))
 
     @classmethod
@@ -127,7 +129,7 @@ class Problem:
 def _duration(task: int, value: float) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ReshardError(f"duration of task {task} must be a number, not {value!r}") from None
     if not (math.isfinite(number) and number >= 0):
         raise ReshardError(f"duration of task {task} must be finite and at least 0, not {value!r}")

@@ -140,5 +140,7 @@ def alpa(d: Delivery, whole: Payload, cuts: list[Box] | None) -> list[Phase]:
         return send_recv(d, whole)
     itemsize = whole.nbytes // box_volume(whole.box)
     fragments = [intersect(whole.box, c) for c in cuts]
-    parts = [Payload(f, None, box_volume(f) * itemsize) if f else None for f in fragments]
+    parts = [
+        Payload(f, None, box_volume(f) * itemsize) if f is not None else None for f in fragments
+    ]
     return scatter_and_ring(d.to.devices, parts + [None] * (len(d.to.devices) - len(parts)))
