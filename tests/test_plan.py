@@ -289,7 +289,7 @@ task  box         size  sender  receivers  start  end
 ... and 2 more
 
 bytes that must enter a host through its NICs: 64 B in all
-predicted time 80.05 us, 3.13e+03 x the bound
+predicted time 80.05 us, 3,127 x the bound
 lower bound 25.6 ns (NIC traffic alone, no latency)
 schedule of the unit tasks: not proven optimal"""
 

@@ -64,7 +64,7 @@ def add_plan(parser: argparse.ArgumentParser, strategy: bool = True) -> None:
         group.add_argument("--strategy", default=_DEFAULTS["strategy"], help=names)
     methods = f"{', '.join(METHODS)} (default auto)"
     group.add_argument("--scheduler", default=_DEFAULTS["scheduler"], help=methods)
-    chunks = "chunks of a broadcast, or auto: by size and latency (100)"
+    chunks = "chunks of a broadcast; auto (the default) goes by size and latency"
     group.add_argument("--chunks", type=_chunks, default=_DEFAULTS["chunks"], help=chunks)
     group.add_argument("--seed", type=int, default=0, help="seed of what draws at random (0)")
 
@@ -94,7 +94,7 @@ _DEFAULTS = {
     "rule": "chunk",
     "strategy": "broadcast",
     "scheduler": "auto",
-    "chunks": 100,
+    "chunks": "auto",
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from reshard_lab.cli.arguments import add_plan, add_task, plan_of, task_data
 from reshard_lab.cli.output import Output
+from reshard_lab.errors import whole
 from reshard_lab.planning import Plan
 
 HELP = "plan a resharding: strategy, senders, order, predicted time and its lower bound"
@@ -17,7 +18,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_task(parser)
     add_plan(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="also write the plan as JSON")
-    limit = "unit tasks printed at most (default 20)"
+    limit = "unit tasks printed at most, 0 for all (default 20)"
     parser.add_argument("--limit", type=int, default=20, metavar="N", help=limit)
 
 
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> Output:
     """Build and verify the plan, save it if asked, and explain it."""
     made = plan_of(args)
     made.verify()
-    text = made.explain(limit=args.limit)
+    text = made.explain(limit=whole("--limit", args.limit) or len(made.units))
     if args.output:
         made.to_json(args.output)
         text += f"\nwritten to {args.output}"

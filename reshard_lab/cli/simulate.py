@@ -27,7 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     core = "all traffic between hosts shares the speed of all NICs over N"
     group.add_argument("--core-oversubscription", type=float, metavar="N", help=core)
     group.add_argument("--trace", metavar="FILE", help="write a trace that Perfetto opens")
-    limit = "steps of the critical path printed at most (default 20)"
+    limit = "steps of the critical path printed at most, 0 for all (default 20)"
     group.add_argument("--limit", type=int, default=20, metavar="N", help=limit)
 
 
@@ -92,7 +92,7 @@ def _text(timeline: Timeline, limit: int) -> str:
                 f"transfer {s.transfer}, device {s.source} -> {s.destination}",
                 s.waits,
             )
-            for s in path[:limit]
+            for s in path[: limit or len(path)]
         ]
         more = len(path) - len(steps)
         drawn = table([("from", "to", "critical path", "because"), *steps])

@@ -42,7 +42,8 @@ def _tensors(plan: Plan) -> list[str]:
 
 
 def _choices(plan: Plan) -> list[str]:
-    chunks = f", up to {plan.chunks} chunks" if plan.strategy == "broadcast" else ""
+    most = f"up to {plan.chunks} chunks" if plan.chunks > 1 else "in one piece"
+    chunks = f", {most}" if plan.strategy == "broadcast" else ""
     lines = [f"strategy {plan.strategy}{chunks}; scheduler {plan.scheduler}, seed {plan.seed}"]
     if not plan.delivers:
         lines.append("signal moves one byte a transfer and delivers no data: an upper bound only")
@@ -79,7 +80,7 @@ def _units(plan: Plan, limit: int) -> list[str]:
 
 def _times(plan: Plan) -> list[str]:
     bound = plan.lower_bound_s
-    over = f", {plan.makespan_s / bound:.3g} x the bound" if bound > 0 else ""
+    over = f", {_times_text(plan.makespan_s / bound)} the bound" if bound > 0 else ""
     crossing = sum(_network_bytes(unit, plan) for unit in plan.unit_tasks)
     proof = _PROOF.get(plan.optimal or "", "not proven optimal")
     return [
@@ -88,6 +89,10 @@ def _times(plan: Plan) -> list[str]:
         f"lower bound {format_seconds(bound)} (NIC traffic alone, no latency)",
         f"schedule of the unit tasks: {proof}",
     ]
+
+
+def _times_text(ratio: float) -> str:
+    return f"{ratio:.3g} x" if ratio < 1000 else f"{ratio:,.0f} x"
 
 
 def _network_bytes(unit: UnitTask, plan: Plan) -> int:
