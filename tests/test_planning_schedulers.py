@@ -405,6 +405,26 @@ def test_gantt_of_a_naive_plan():
     assert chart.lower_bound_s == 2 * t
 
 
+def test_gantt_names_what_used_a_nic_last():
+    """One sender: each task waits for the one before it."""
+    cluster = rl.Cluster(hosts=4, devices_per_host=1)
+    src, dst = rl.Layout(cluster.mesh(1), "R"), rl.Layout(cluster.mesh(3, first_host=1), "S0")
+    chart = rl.plan(rl.ReshardingTask((9,), "int8", src, dst, cluster), scheduler="naive").gantt()
+    assert [bar.why for bar in chart.bars] == [
+        "starts at once",
+        "waits: NIC of host 0 busy with task 0",
+        "waits: NIC of host 0 busy with task 1",
+    ]
+
+
+def test_idle_time_of_a_shared_nic_counts_overlaps_once():
+    chart = rl.plan(replicas(1, 8), scheduler="concurrent").gantt()
+    bars = [bar._replace(start_s=0.0, end_s=0.25) for bar in chart.bars]
+    assert len(bars) == 2
+    shared = dataclasses.replace(chart, bars=tuple(bars), makespan_s=1.0)
+    assert {i.share for i in shared.idle if i.side == "tx"} == {0.75}
+
+
 @relaxed
 @given(task=reshardings(most_elements=4000), scheduler=st.sampled_from(("naive", *SCHEDULERS)))
 def test_gantt_bars_of_an_ordered_plan_never_overlap(task, scheduler):

@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reshard_lab.bounds import common_unit, fluid_bound, fractional_sender_load, unsplit_bound
-from reshard_lab.scheduling import METHODS, Problem, check, configurations, cpsat, solve
+from reshard_lab.scheduling import (
+    METHODS,
+    Problem,
+    baselines,
+    check,
+    configurations,
+    cpsat,
+    solve,
+)
 from reshard_lab.scheduling.budget import Budget
 from reshard_lab.scheduling.concurrent import Ports
 from reshard_lab.scheduling.configurations import generate, slot_schedule
@@ -285,6 +293,22 @@ def test_configuration_bound_is_true_wherever_it_stops(monkeypatch):
         best = shortest(problem)
         for seconds in (0.0, 5.0):  # after one round, and to the end
             assert generate(problem.groups, [], Budget(seconds)).bound <= best * (1 + 1e-12)
+
+
+@relaxed
+@given(problem=problems(most=12), seed=st.integers(0, 5))
+def test_greedy_draws_maximal_sets_that_do_not_overlap(problem, seed):
+    left = [i for i in range(len(problem)) if problem.receivers[i]]
+    sends = [sum(1 << s for s in options) for options in problem.senders]
+    takes = [sum(1 << r for r in targets) for targets in problem.receivers]
+    taken = baselines._draw(np.random.default_rng(seed), left, sends, takes)
+    sending = Counter(taken.values())
+    taking = Counter(r for i in taken for r in problem.receivers[i])
+    assert all(s in problem.senders[i] for i, s in taken.items())
+    assert max([*sending.values(), *taking.values()], default=1) == 1
+    for i in set(left) - set(taken):  # nothing more would fit
+        free = set(problem.senders[i]) - set(sending)
+        assert not free or set(problem.receivers[i]) & set(taking)
 
 
 def test_configurations_see_tasks_that_exclude_each_other_in_pairs():

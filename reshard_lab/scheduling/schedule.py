@@ -75,8 +75,7 @@ class Schedule:
     @property
     def unsplit_bound(self) -> float:
         """What no schedule of whole tasks can beat, as far as this method found out."""
-        own = 0.0 if self.method in SHARED_OUT else self.lower_bound
-        return max(self.problem.unsplit_bound, own)
+        return max(self.problem.unsplit_bound, self.lower_bound)
 
     @property
     def gap(self) -> float:
