@@ -203,6 +203,28 @@ def test_auto_picks_by_predicted_time_and_says_why():
             assert "whole tasks" in auto.notes[0]
 
 
+def test_auto_weighs_latencies_too():
+    """Shares are best by bandwidth alone; their messages cost more than they gain here."""
+    case = CASES[RELAYED[0]]
+    size = case["cluster"]
+    cluster = rl.Cluster(size["hosts"], size["devices_per_host"], nic_latency="100us")
+    tasks = [
+        rl.ReshardingTask(
+            (256, 256, 512),
+            "int8",
+            rl.Layout(rl.Mesh(t["src"]["mesh"]), t["src"]["spec"]),
+            rl.Layout(rl.Mesh(t["dst"]["mesh"]), t["dst"]["spec"]),
+            cluster,
+        )
+        for t in case["tensors"]
+    ]
+    auto = rl.plan(tasks, chunks=20)
+    assert auto.scheduler == "concurrent"
+    assert "shared out" in auto.notes[0]  # it was looked at
+    split = rl.plan(tasks, scheduler="split", chunks=20)
+    assert auto.makespan_s < split.makespan_s
+
+
 def test_auto_keeps_whole_tasks_that_are_close_to_the_bound():
     plan = rl.plan(tasks_of(CASES["2x4:S1RR->2x4:S0RR"]))
     assert (plan.scheduler, plan.ordered, plan.optimal) == ("auto", True, "fluid")

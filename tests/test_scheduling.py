@@ -16,6 +16,7 @@ from reshard_lab.scheduling import (
     check,
     solve,
 )
+from reshard_lab.scheduling.budget import Budget
 
 CASES = read("schedules")
 PROBLEMS = {case["name"]: Problem.from_tasks(tasks_of(case)) for case in CASES}
@@ -269,6 +270,19 @@ def test_a_search_says_that_the_limit_ended_it(monkeypatch):
     clock = itertools.count(0, 0.5)
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     assert any("ended the search" in note for note in solve(uneven(40), time_limit_s=2.0).notes)
+
+
+def test_budgets_of_stages_end_with_the_whole(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    whole = Budget(10.0)
+    part = whole.part(0.1)
+    assert (part.limit_s, part.ends, part.steps(100)) == (1.0, 10.0, 100.0)
+    now = 9.0
+    slot = whole.slot(0.5)  # half of the second that is left
+    assert (slot.limit_s, slot.ends, part.over) == (0.5, 9.5, False)
+    now = 11.0
+    assert (slot.left_s, part.over) == (0.0, True)
 
 
 def built(*rows: tuple, method: str = "split", problem: Problem | None = None) -> Schedule:

@@ -192,6 +192,19 @@ def test_split_counts_what_hosts_send_on_their_own_account():
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4)), max_size=60),
 )
 def test_edge_colouring_is_proper_and_uses_the_largest_degree(edges):
+    check_colouring(edges)
+
+
+def test_edge_colouring_of_dense_graphs():
+    """Where most edges find no colour free at both ends, so that paths must be swapped."""
+    for seed in range(10):
+        rng = random.Random(seed)
+        check_colouring([(rng.randrange(6), rng.randrange(6)) for _ in range(200)])
+        every = [(a, b) for a in range(9) for b in range(9)] * 2
+        check_colouring(rng.sample(every, len(every)))
+
+
+def check_colouring(edges):
     colours = colour_edges(edges)
     degree = Counter([("u", u) for u, _ in edges] + [("v", v) for _, v in edges])
     assert set(colours) <= set(range(max(degree.values(), default=0)))
