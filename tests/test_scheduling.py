@@ -261,6 +261,14 @@ def test_without_ortools_the_gap_is_reported(monkeypatch):
     assert solve(PROBLEMS["4x4:RS01R->8x4:S0RR"]).optimal == "unsplit"  # proven without it
 
 
+def test_split_says_why_tasks_stay_whole():
+    problem = Problem([1.0] * 3, [(0, 1)] * 3, [(2,), (3,), (4,)])
+    assert "no task was cut: 6 choices are too many" in solve(problem, "split", 1e-4).notes[0]
+    assert solve(problem, "split").notes == ("tasks shared out among senders in phases",)
+    both = Problem([1.0, 1.0], [(0,), (1,)], [(1, 2), (0, 2)])
+    assert solve(both, "split").notes == ("no task had to be cut",)
+
+
 def test_no_time_still_gives_a_schedule():
     for method in METHODS:
         check(solve(uneven(60), method, time_limit_s=0.0))

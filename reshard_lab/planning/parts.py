@@ -20,18 +20,15 @@ from reshard_lab.cluster import Cluster
 from reshard_lab.planning.builder import Builder, Port
 from reshard_lab.planning.chunks import chunk_count
 from reshard_lab.planning.record import PlannedUnit, Stretch
+from reshard_lab.planning.sharing import shared_ends
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import Assignment, Schedule
-from reshard_lab.scheduling.budget import Budget
-from reshard_lab.scheduling.concurrent import Flow, share_ports
 from reshard_lab.scheduling.nics import Piece, one_nic_a_host
 from reshard_lab.strategies import Chain, Payload, Ring, phases_s
 
 _GRAINS = 512
 """Cuts fall on whole rows (of the most dimensions possible) where a piece has so many of them."""
 _SAME_CUT = 1e-9
-_SHARING_S = 2.0
-"""Work put into predicting how unordered chains share ports."""
 
 
 class Arrival(NamedTuple):
@@ -243,39 +240,16 @@ class Parts:
             self._note(index, start, end)
 
     def _share(self, assignments: Sequence[Assignment]) -> dict[int, float]:
-        """Predicted ends without an order: ports shared by what each chain keeps them busy for.
-
-        What is delivered inside hosts that hold a box takes part in the sharing.
-        """
-        chains = [
-            (a.task, self._chain(a, first, stop, source))
+        """Predicted ends without an order, by task; what is delivered inside hosts takes part."""
+        chains: dict[int | tuple[int, int], Chain] = {
+            a.task: self._chain(a, first, stop, source)
             for a in assignments
             for first, stop, source, _ in self._loads(a)
-        ]
+        }
         local = self._local_chains(assignments)
-        numbers = {key: len(self.pieces) + i for i, key in enumerate(local)}
-        chains += [(numbers[key], chain) for key, chain in local.items()]
-        flows: list[Flow] = []
-        fill: dict[int, float] = {}
-        for number, chain in chains:
-            part = chain.payload.nbytes / chain.chunks
-            hops = [(x, y, self.cluster.hop_s(x, y, part)) for x, y in pairwise(chain.path)]
-            slowest = max(time for _, _, time in hops)
-            fill[number] = 0.0
-            if not slowest:  # links of no latency and infinite speed
-                continue
-            uses = [
-                (port, busy / slowest)
-                for x, y, _ in hops
-                for port, busy in _link_ports(x, y, part, self.cluster)
-            ]
-            flows.append(Flow(tuple(uses), ((chain.chunks * slowest, number),)))
-            rest = sum(time for _, _, time in hops) - slowest
-            fill[number] = rest / (chain.chunks * slowest)
-        shared = share_ports(flows, Budget(_SHARING_S)).ends
-        ends = {number: shared.get(number, 0.0) * (1 + fill[number]) for number in fill}
-        self.local_ends = {key: ends[number] for key, number in numbers.items()}
-        return ends
+        ends = shared_ends({**chains, **local}, self.cluster)
+        self.local_ends = {key: ends[key] for key in local}
+        return {a.task: ends[a.task] for a in assignments if a.task in chains}
 
     def _local_chains(self, assignments: Sequence[Assignment]) -> dict[tuple[int, int], Chain]:
         """Deliveries inside hosts, by unit task and source."""
@@ -296,21 +270,6 @@ class Parts:
         """Those of ``devices`` that are on the host of ``source``."""
         host = self.cluster.host_of(source)
         return tuple(d for d in devices if self.cluster.host_of(d) == host)
-
-
-def _link_ports(
-    source: int, destination: int, nbytes: float, cluster: Cluster
-) -> tuple[tuple[Port, float], tuple[Port, float]]:
-    """The two ports a hop goes through, and how long a message of ``nbytes`` needs each alone.
-
-    NICs between hosts, each at its own speed, and device ports inside one.
-    """
-    a, b = cluster.host_of(source), cluster.host_of(destination)
-    if a == b:
-        busy = cluster.hop_s(source, destination, nbytes)
-        return (("device tx", source), busy), (("device rx", destination), busy)
-    sends, takes = (cluster.nic_latency_s + nbytes / cluster.host_nic_Bps[h] for h in (a, b))
-    return (("tx", cluster.nic_of(source)), sends), (("rx", cluster.nic_of(destination)), takes)
 
 
 def through_doors(cluster: Cluster, pieces: Sequence[Piece], schedule: Schedule) -> bool:

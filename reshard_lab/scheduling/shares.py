@@ -19,6 +19,8 @@ from reshard_lab.scheduling.problem import Group
 
 Class = tuple[int, ...]
 """Receiver NICs that always take the same tasks, ascending."""
+CHOICES_A_SECOND = 15_000
+"""Programs of more variables than this for every second of the limit take too long."""
 _NOTHING = 1e-9
 """A share below this part of its group is rounding."""
 
@@ -46,6 +48,15 @@ def receiver_classes(groups: Sequence[Group]) -> list[tuple[Class, ...]]:
         alike.setdefault(tuple(member[r]), []).append(r)
     class_of = {r: tuple(nics) for nics in alike.values() for r in nics}
     return [tuple(dict.fromkeys(class_of[r] for r in g.receivers)) for g in groups]
+
+
+def choices(groups: Sequence[Group]) -> int:
+    """Variables of the linear program: the size of the work."""
+    classes = receiver_classes(groups)
+    return sum(
+        len(g.senders) * (2 if len(cs) > 1 else 1) + (len(cs) if len(cs) > 1 else 0)
+        for g, cs in zip(groups, classes, strict=True)
+    )
 
 
 def share_out(groups: Sequence[Group], time_limit_s: float) -> list[Part]:

@@ -23,7 +23,7 @@ from reshard_lab.scheduling.schedule import (
     true_bound,
 )
 from reshard_lab.scheduling.senders import balanced_equal, longest_first
-from reshard_lab.scheduling.shares import Class, Part, share_out
+from reshard_lab.scheduling.shares import CHOICES_A_SECOND, Class, Part, choices, share_out
 
 PERIODS = 32
 """Q: batches that relayed tasks are pipelined in."""
@@ -43,10 +43,15 @@ def split(problem: Problem, budget: Budget, seed: int, periods: int = PERIODS) -
     if groups:
         best, notes = _whole(problem, budget.part(0.2), seed), ["no task had to be cut"]
         if not meets(span(best), bound):
-            parts = share_out(groups, budget.left_s)
-            for made, note in _cut(groups, parts, bound, budget, periods) if parts else ():
-                if span(made) < span(best) * (1 - 1e-12):
-                    best, notes = made, [note]
+            notes = ["cutting tasks makes nothing shorter"]
+            size = choices(groups)
+            if size > budget.steps(CHOICES_A_SECOND):
+                notes = [f"no task was cut: {size} choices are too many for {budget.limit_s:g} s"]
+            else:
+                parts = share_out(groups, budget.left_s)
+                for made, note in _cut(groups, parts, bound, budget, periods) if parts else ():
+                    if span(made) < span(best) * (1 - 1e-12):
+                        best, notes = made, [note]
             if budget.over:
                 notes.append(f"the time limit of {budget.limit_s:g} s ended the search")
     made = idle_assignments(problem) + sorted(best, key=lambda a: a.start)

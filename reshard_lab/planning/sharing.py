@@ -1,0 +1,58 @@
+"""When chains end that run side by side: the predicted times of a plan without an order."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from itertools import pairwise
+from typing import TypeVar
+
+from reshard_lab.cluster import Cluster
+from reshard_lab.planning.builder import Port
+from reshard_lab.scheduling.budget import Budget
+from reshard_lab.scheduling.concurrent import Flow, share_ports
+from reshard_lab.strategies import Chain
+
+_WORK_S = 2.0
+"""Work put into it, as a time limit of ``scheduling.concurrent``."""
+Key = TypeVar("Key", bound=Hashable)
+
+
+def shared_ends(chains: Mapping[Key, Chain], cluster: Cluster) -> dict[Key, float]:
+    """Seconds at which each of ``chains`` ends, all starting at 0 and sharing their ports.
+
+    Max-min fair. A chain at full speed moves one chunk after another over its slowest hop, and
+    keeps the ports of its other hops busy for part of that time. The last chunk's way down the
+    rest of the chain is slowed down as the whole chain is.
+    """
+    flows: list[Flow] = []
+    fill: list[float] = []
+    for number, chain in enumerate(chains.values()):
+        part = chain.payload.nbytes / chain.chunks
+        hops = [(a, b, cluster.hop_s(a, b, part)) for a, b in pairwise(chain.path)]
+        slowest = max(time for _, _, time in hops)
+        fill.append(0.0)
+        if not slowest:  # links of no latency and infinite speed
+            continue
+        uses = tuple(
+            (port, busy / slowest) for a, b, _ in hops for port, busy in _ports(a, b, part, cluster)
+        )
+        work = chain.chunks * slowest
+        flows.append(Flow(uses, ((work, number),)))
+        fill[number] = (sum(time for _, _, time in hops) - slowest) / work
+    ends = share_ports(flows, Budget(_WORK_S)).ends
+    return {key: ends.get(i, 0.0) * (1 + fill[i]) for i, key in enumerate(chains)}
+
+
+def _ports(
+    source: int, destination: int, nbytes: float, cluster: Cluster
+) -> tuple[tuple[Port, float], tuple[Port, float]]:
+    """The two ports a hop goes through, and how long a message of ``nbytes`` needs each alone.
+
+    NICs between hosts, each at its own speed, and device ports inside one.
+    """
+    a, b = cluster.host_of(source), cluster.host_of(destination)
+    if a == b:
+        busy = cluster.hop_s(source, destination, nbytes)
+        return (("device tx", source), busy), (("device rx", destination), busy)
+    sends, takes = (cluster.nic_latency_s + nbytes / cluster.host_nic_Bps[h] for h in (a, b))
+    return (("tx", cluster.nic_of(source)), sends), (("rx", cluster.nic_of(destination)), takes)
