@@ -72,3 +72,9 @@ def test_a_ring_is_timed_link_by_link():
     plan = rl.plan(copies(cluster, [0], [1, 2]), "global_allgather")
     assert plan.makespan_s == pytest.approx(5 + 20 + 20)
     assert rl.simulate(plan).duration_s == pytest.approx(45)
+
+
+def test_explain_says_that_hosts_differ():
+    cluster = rl.Cluster(3, 1, nic=["10Gbps", "10Gbps", "1Gbps"])
+    text = rl.plan(copies(cluster, [0], [1, 2])).explain()
+    assert "3 hosts x 1 devices, one NIC of 10 Gbit/s or one NIC of 1 Gbit/s a host\n" in text

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from reshard_lab.boxes import box_text
+from reshard_lab.cluster import Cluster
 from reshard_lab.errors import whole
 from reshard_lab.resharding import UnitTask, nic_hosts
 from reshard_lab.units import format_bytes, format_rate, format_seconds
@@ -28,17 +29,21 @@ def explain(plan: Plan, limit: int = 20) -> str:
 
 def _tensors(plan: Plan) -> list[str]:
     cluster = plan.cluster
-    nics = "one NIC" if cluster.nics_per_host == 1 else f"{cluster.nics_per_host} NICs"
     lines = [
         f"tensor {i}: shape {task.shape} {task.dtype}, {format_bytes(task.nbytes)}: "
         f"{task.src} -> {task.dst}"
         for i, task in enumerate(plan.tasks)
     ]
-    lines.append(
-        f"cluster: {cluster.hosts} hosts x {cluster.devices_per_host} devices, "
-        f"{nics} of {format_rate(cluster.nic_Bps)} a host"
-    )
+    lines.append(f"cluster: {cluster.hosts} hosts x {cluster.devices_per_host} devices, {nics}")
     return lines
+
+
+def _nics(cluster: Cluster) -> str:
+    """What every host has, or the kinds of hosts there are."""
+    kinds = dict.fromkeys(zip(cluster.host_nics, cluster.host_nic_Bps, strict=True))
+    words = [f"{'one NIC' if n == 1 else f'{n} NICs'} of {format_rate(r)}" for n, r in kinds]
+    more = f" and {len(words) - 3} other kinds" if len(words) > 3 else ""
+    return f"{' or '.join(words[:3])}{more} a host"
 
 
 def _choices(plan: Plan) -> list[str]:
