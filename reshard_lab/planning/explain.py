@@ -34,7 +34,9 @@ def _tensors(plan: Plan) -> list[str]:
         f"{task.src} -> {task.dst}"
         for i, task in enumerate(plan.tasks)
     ]
-    lines.append(f"cluster: {cluster.hosts} hosts x {cluster.devices_per_host} devices, {nics}")
+    lines.append(
+        f"cluster: {cluster.hosts} hosts x {cluster.devices_per_host} devices, {_nics(cluster)}"
+    )
     return lines
 
 
