@@ -1,7 +1,7 @@
 """Measured against predicted on an emulated cluster: figures 5, 6 and 8, and what they must hold.
 
 python benchmarks/run.py emulated           # measures: the paper's repeats, some 20 minutes
-python benchmarks/emulated.py data/results  # the same marks for tables that reproduce wrote
+python benchmarks/emulated.py out           # the same marks for tables that reproduce wrote
 """
 
 from __future__ import annotations
