@@ -128,7 +128,14 @@ def test_fluid_is_within_two_percent_of_chunks_from_32_chunks_on(seed):
     plan = rl.plan(task, scheduler="load_balance", chunks=int(rng.choice([32, 64])))
     plan = unordered(plan) if rng.random() < 0.8 else plan
     chunks = rl.simulate(plan, "chunks", verify=False).duration_s
-    assert rl.simulate(plan, "fluid", verify=False).duration_s == pytest.approx(chunks, rel=0.02)
+    fluid = rl.simulate(plan, "fluid", verify=False)
+    assert fluid.duration_s == pytest.approx(chunks, rel=0.02)
+    chunk_s = fluid.alone_s / np.maximum(fluid.columns["stop_chunk"], 1)
+    start, end = fluid.columns["start_s"], fluid.columns["end_s"]
+    onward = np.flatnonzero(fluid.columns["hop"] > 0)
+    slack = 1e-9 * chunks
+    assert (start[onward] >= start[onward - 1] + chunk_s[onward - 1] - slack).all()
+    assert (end[onward] >= end[onward - 1] + chunk_s[onward] - slack).all()
 
 
 @pytest.mark.parametrize(("senders", "hosts", "devices"), [(3, 1, 4), (3, 4, 4), (6, 2, 4)])
