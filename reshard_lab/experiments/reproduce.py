@@ -46,7 +46,7 @@ class Size(NamedTuple):
 
 MiB = 2**20
 SIZES = {
-    ("emulated", "full"): Size(16 * MiB, Scale(4, 20), MiB // 4, repeats=10, warmup=3),
+    ("emulated", "full"): Size(32 * MiB, Scale(4, 20), MiB // 4, repeats=10, warmup=3),
     ("emulated", "standard"): Size(8 * MiB, Scale(5, 20), MiB // 4, repeats=5, warmup=1),
     ("emulated", "quick"): Size(MiB, Scale(16, 20), MiB // 4, repeats=2, warmup=1),
     ("local", "full"): Size(64 * MiB, Scale(4, 16), MiB, repeats=10, warmup=3),
