@@ -443,6 +443,36 @@ def test_without_namespaces_figures_are_measured_on_loopback_and_say_why(monkeyp
     assert find_place("emulated") == ("emulated", "")
 
 
+def test_patience_waits_for_idle_cores_and_measures_again_if_they_were_not(monkeypatch):
+    from reshard_lab.experiments import places
+    from reshard_lab.runtime import measure
+
+    # How busy others are at each look: before (two calm ones in a row), then after the work.
+    looks = iter([0.5, 0.0, 0.5, 0.1, 0.0, 0.9, 0.0, 0.1, 0.2])
+    ticks = [0, 0]
+
+    def cpu_ticks():
+        cpu_ticks.calls += 1
+        if cpu_ticks.calls % 2 == 0:
+            ticks[0] += round(100 * next(looks))
+            ticks[1] += 100
+        return tuple(ticks)
+
+    cpu_ticks.calls = 0
+    monkeypatch.setattr(measure, "cpu_ticks", cpu_ticks)
+    monkeypatch.setattr(places, "_LOOK_S", 0.0)
+    results = iter(["disturbed", "calm"])
+    assert places.when_idle(lambda plan: (plan, next(results)))("plan") == ("plan", "calm")
+    assert next(looks, None) is None
+    monkeypatch.setattr(places, "_PATIENCE_S", 0.0)
+    with pytest.raises(rl.ReshardError, match="other programs keep the cores busy"):
+        places.when_idle(lambda: None)()
+    monkeypatch.setattr(places, "_PATIENCE_S", 60.0)
+    monkeypatch.setattr(measure, "cpu_ticks", lambda: None)
+    with pytest.raises(rl.ReshardError, match="does not say how busy its cores are"):
+        places.when_idle(lambda: None)()
+
+
 def test_a_machine_that_carries_no_speed_is_told_so(monkeypatch):
     from reshard_lab.experiments import places
     from reshard_lab.runtime import emulated, network

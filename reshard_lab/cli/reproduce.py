@@ -19,6 +19,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="out", metavar="DIR", help="folder written to (out)")
     place = "emulated or local (default: emulated where the machine allows it)"
     parser.add_argument("--where", choices=PLACES, help=place)
+    patient = "measure only while other programs leave the cores idle"
+    parser.add_argument("--patient", action="store_true", help=patient)
     size = parser.add_mutually_exclusive_group()
     quick = "small and few: to see that everything works, not to conclude from"
     size.add_argument("--quick", action="store_const", dest="size", const="quick", help=quick)
@@ -28,7 +30,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Output:
     """Measure, write, and print the tables."""
-    done = reproduce(args.out, args.size or "standard", args.where)
+    done = reproduce(args.out, args.size or "standard", args.where, patient=args.patient)
     data = {
         "label": done.label,
         "environment": done.environment,

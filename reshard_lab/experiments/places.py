@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, choose
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
     from reshard_lab.planning import Plan
     from reshard_lab.runtime import Measurement
 
+T = TypeVar("T")
 HOSTS, DEVICES_PER_HOST = 5, 4
 """Hold every point of figure 5 and every case of table 2."""
 NICS = ("400Mbit", "200Mbit")
 """Speeds to emulate, the first that the machine carries; above, two cores make the times."""
 PLACES = ("emulated", "local")
+IDLE = 0.12
+"""Share of the cores that others may keep busy."""
+_LOOK_S, _PATIENCE_S = 0.5, 3600.0
 
 
 class Place(NamedTuple):
@@ -54,23 +59,61 @@ def find_place(name: str | None) -> tuple[str, str]:
 
 @contextmanager
 def opened(
-    name: str, why: str, nbytes: int, repeats: int, warmup: int
+    name: str, why: str, nbytes: int, repeats: int, warmup: int, patient: bool = False
 ) -> Iterator[tuple[Place, list[Measurement]]]:
     """The place, its processes running, and a list of what will have been measured.
 
-    ``nbytes``: of the transfer that speeds are fitted from where they are not known.
+    nbytes:
+        of the transfer that speeds are fitted from where they are not known.
+    patient:
+        measure while no other program keeps the cores busy (see ``when_idle``).
     """
     done: list[Measurement] = []
-    with _emulated() if name == "emulated" else _local() as pool:
+    calm = when_idle if patient else _at_once
+    with calm(_emulated)() if name == "emulated" else _local() as pool:
+        run = calm(lambda made: pool.run(made, repeats=repeats, warmup=warmup))
 
         def measure(made: Plan) -> Measurement:
-            done.append(pool.run(made, repeats=repeats, warmup=warmup))
+            done.append(run(made))
             return done[-1]
 
         if name == "emulated":
             yield _on_emulated(pool, measure), done
         else:
             yield _on_loopback(fit_one_transfer(measure, nbytes), why, measure), done
+
+
+def when_idle(work: Callable[..., T]) -> Callable[..., T]:
+    """``work``, done while the cores are idle otherwise, and done again if they are not after it.
+
+    What counts is whether others keep the cores busy, never what was measured. Raises ReshardError
+    if they do for more than an hour.
+    """
+    from reshard_lab.runtime.measure import cpu_share, cpu_ticks
+
+    def busy() -> float:
+        before = cpu_ticks()
+        time.sleep(_LOOK_S)
+        after = cpu_ticks()
+        if before is None or after is None:
+            raise ReshardError("this system does not say how busy its cores are: no --patient here")
+        return cpu_share([[b - a for a, b in zip(before, after, strict=True)]]) or 0.0
+
+    def patiently(*given: Any) -> T:
+        end = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < end:
+            if busy() > IDLE or busy() > IDLE:
+                continue
+            made = work(*given)
+            if busy() <= 2 * IDLE:  # what was measured last may still be checked
+                return made
+        raise ReshardError(f"other programs keep the cores busy for {_PATIENCE_S / 60:.0f} minutes")
+
+    return patiently
+
+
+def _at_once(work: Callable[..., T]) -> Callable[..., T]:
+    return work
 
 
 @contextmanager

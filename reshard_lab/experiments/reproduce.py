@@ -74,20 +74,21 @@ def reproduce(
     size: str = "standard",
     where: str | None = None,
     quiet: bool = False,
+    patient: bool = False,
 ) -> Reproduction:
     """Measure figure 5's two sweeps and the nine cases of table 2 on this machine.
 
     On an emulated cluster where the machine allows it, else over its loopback, and everything
     written says which; ``where`` chooses. Writes a CSV, a PNG, an SVG and the environment (JSON)
     for each figure into ``out``. ``size`` is one of ``quick``, ``standard`` and ``full``;
-    ``quiet`` leaves out the progress bar.
+    ``quiet`` leaves out the progress bar; ``patient`` waits for other programs to leave the cores.
     """
     folder = _folder(out)
     tqdm = need("tqdm", "run", "a progress bar").tqdm
     need("pandas", "notebooks", "a reproduction"), need("matplotlib", "notebooks", "a chart")
     name, why = find_place(where)
     how = SIZES[name, size]
-    with opened(name, why, how.nbytes, how.repeats, how.warmup) as (place, done):
+    with opened(name, why, how.nbytes, how.repeats, how.warmup, patient) as (place, done):
         figure5 = figure5_cases(place.make, how.nbytes, FIGURE5, how.chunk_nbytes)
         suite = suite_cases(place.make, how.scale, METHODS, how.chunk_nbytes)
         total = len(figure5) + len(suite)
