@@ -482,13 +482,27 @@ def test_a_machine_that_carries_no_speed_is_told_so(monkeypatch):
 
     def refuse(self):
         tried.append(self.cluster.nic_Bps)
-        raise rl.ReshardError("the NICs were to carry more")
+        raise emulated.SlowError("the NICs were to carry more")
 
     monkeypatch.setattr(emulated.EmulatedCluster, "__enter__", refuse)
     text = "no speed of 400Mbit, 200Mbit can be emulated here: .* carry more; or measure over"
     with pytest.raises(rl.ReshardError, match=text), places.opened("emulated", "", 1, 1, 0):
         raise AssertionError("not reached")
     assert tried == [50e6, 25e6]
+
+
+def test_what_fails_for_another_reason_is_not_taken_for_a_slow_machine(monkeypatch):
+    from reshard_lab.experiments import places
+    from reshard_lab.runtime import emulated, network
+
+    def fail(self):
+        raise rl.ReshardError("the process of the pool ended unexpectedly")
+
+    monkeypatch.setattr(network, "refused", lambda: None)
+    monkeypatch.setattr(emulated.EmulatedCluster, "__enter__", fail)
+    said = pytest.raises(rl.ReshardError, match="^the process of the pool ended")
+    with said, places.opened("emulated", "", 1, 1, 0):
+        raise AssertionError("not reached")
 
 
 def test_reproduce_refuses_a_folder_it_cannot_make(tmp_path):

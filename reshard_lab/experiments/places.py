@@ -119,7 +119,7 @@ def _at_once(work: Callable[..., T]) -> Callable[..., T]:
 @contextmanager
 def _emulated() -> Iterator[Any]:
     """The fastest emulated cluster that the machine carries."""
-    from reshard_lab.runtime import EmulatedCluster
+    from reshard_lab.runtime.emulated import EmulatedCluster, SlowError
     from reshard_lab.runtime.network import need_namespaces
 
     need_namespaces()
@@ -128,7 +128,7 @@ def _emulated() -> Iterator[Any]:
         cluster = EmulatedCluster(HOSTS, DEVICES_PER_HOST, nic=nic)
         try:
             cluster.__enter__()
-        except ReshardError as error:
+        except SlowError as error:
             refusals.append(str(error))
             continue
         with cluster.pool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple
 
@@ -26,6 +27,10 @@ CORE_Bps = 62.5e6
 LEAST_SHARE = 0.9
 """Of the asked speed, that all NICs must reach together."""
 _PROBE_S = 0.15  # long against the start of a run, short against everything else
+
+
+class SlowError(ReshardError):
+    """The machine does not carry the speed asked for."""
 
 
 class Probe(NamedTuple):
@@ -115,9 +120,10 @@ class EmulatedCluster:
         if isinstance(plan, Plan):
             self._check(plan)
         measured = self.pool.run(plan, repeats, warmup, timeout_s, seed)
-        if self.probe is not None:
-            measured.environment["nic_share"] = self.probe.share
-        return measured
+        if self.probe is None:
+            return measured
+        seen = measured.environment | {"nic_share": self.probe.share}
+        return replace(measured, environment=seen)
 
     def _check(self, plan: Plan) -> None:
         theirs, ours = plan.cluster, self.cluster
@@ -142,7 +148,7 @@ class EmulatedCluster:
         probe = Probe(share, measured.environment["cpu_share"])
         if share < LEAST_SHARE:
             busy = "" if probe.cpu_share is None else f", the cores {probe.cpu_share:.0%} busy"
-            raise ReshardError(
+            raise SlowError(
                 f"the NICs were to carry {format_rate(rate)} each, and carry "
                 f"{format_rate(share * rate)} when all are at work{busy}; use a slower nic (of "
                 f"{', '.join(LADDER)}), fewer hosts, or a machine that does nothing else"
