@@ -148,6 +148,16 @@ class Cluster:
             source, destination
         )
 
+    def nic_ports(self, a: int, b: int) -> tuple[tuple[str, int], ...]:
+        """What a message from device a to device b keeps busy of the NICs; none inside a host.
+
+        >>> Cluster(2, 2).nic_ports(1, 2), Cluster(2, 2).nic_ports(0, 1)
+        ((('tx', 0), ('rx', 1)), ())
+        """
+        if self.host_of(a) == self.host_of(b):
+            return ()
+        return ("tx", self.nic_of(a)), ("rx", self.nic_of(b))
+
     def mesh(self, shape: tuple[int, ...] | int, first_host: int = 0) -> Mesh:
         """A mesh of ``shape`` on consecutive devices, row-major, from ``first_host`` on."""
         first = whole("first_host", first_host) * self.devices_per_host

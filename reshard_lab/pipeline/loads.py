@@ -110,9 +110,8 @@ def _plan_load(made: Plan) -> Load:
     nbytes: dict[Port, int] = {}
     for transfer in made.transfers:
         for a, b in itertools.pairwise(transfer.path):
-            if cluster.host_of(a) != cluster.host_of(b):
-                for port in (("tx", cluster.nic_of(a)), ("rx", cluster.nic_of(b))):
-                    nbytes[port] = nbytes.get(port, 0) + transfer.nbytes
+            for port in cluster.nic_ports(a, b):
+                nbytes[port] = nbytes.get(port, 0) + transfer.nbytes
     shares = {
         port: n / (cluster.host_nic_Bps[cluster.host_of_nic(port[1])] * duration)
         for port, n in nbytes.items()

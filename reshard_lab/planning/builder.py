@@ -198,8 +198,7 @@ class Builder:
         """The NICs, and where meshes share hosts the devices, that hops keep busy."""
         ports: set[Port] = set()
         for a, b in hops:
-            if self.cluster.host_of(a) != self.cluster.host_of(b):
-                ports |= {("tx", self.cluster.nic_of(a)), ("rx", self.cluster.nic_of(b))}
+            ports.update(self.cluster.nic_ports(a, b))
             if self.overlap:
                 ports |= {("device tx", a), ("device rx", b)}
         return ports

@@ -217,8 +217,7 @@ def _ports(cluster: Cluster, s: Stretch, bar: Bar) -> list[tuple[str, int]]:
     found = [(side, nic) for nic, side in _sides(bar)]
     chain = (s.sender, *(d for d in s.receivers if d != s.sender))
     for a, b in pairwise(chain):
-        if cluster.host_of(a) != cluster.host_of(b):
-            found.append(("tx", cluster.nic_of(a)))
+        found += cluster.nic_ports(a, b)[:1]
     found += [("device tx", a) for a in chain[:-1]] + [("device rx", b) for b in chain[1:]]
     return list(dict.fromkeys(found))
 
