@@ -15,7 +15,7 @@ NOTEBOOKS := notebooks/01*.ipynb notebooks/02*.ipynb
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
 PYTEST_FLAGS := -n 2 --dist loadscope
 
-.PHONY: help reproduce test notebooks lab soak bench lint types clean
+.PHONY: help reproduce test browser notebooks lab soak bench lint types clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -25,7 +25,12 @@ reproduce: $(STAMP) ## measure real reshardings beside their predictions; writes
 	$(BIN)/reshard-lab reproduce
 
 test: $(STAMP) ## run the tests and the notebooks
-	$(PYTEST) $(PYTEST_FLAGS) --nbval --nbval-current-env tests reshard_lab $(NOTEBOOKS)
+	$(PYTEST) $(PYTEST_FLAGS) --nbval --nbval-current-env --ignore=tests/browser \
+	  tests reshard_lab $(NOTEBOOKS)
+	$(MAKE) --no-print-directory browser
+
+browser: $(STAMP) ## open the notebooks and views in a headless Chromium; pictures in out/
+	$(PYTEST) tests/browser
 
 notebooks: $(STAMP) ## run those notebooks again and store what they give now
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace \
