@@ -1,0 +1,258 @@
+"""The frame of every explorer: labelled controls, a picture, its numbers, errors in place.
+
+An explorer is made of two things: controls, and a function from their values to a ``View``. A
+change of a control draws anew and replaces the picture in one assignment, so the old one stays
+until the new one is there. Where the values cannot be drawn, the error's text appears between
+controls and picture, and the last good picture stays.
+
+Shown in a notebook, an explorer also carries its picture as plain HTML and a line of text that
+are the same in every run: what compares outputs compares those, and what cannot run widgets
+shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from reshard_lab.errors import ReshardError, choose, need
+from reshard_lab.plots.svg import Figure
+
+Groups = Mapping[str, Mapping[str, Any]]
+"""``{heading: {name of a control: its widget}}``; an empty heading is not shown."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What an explorer shows for one setting of its controls."""
+
+    figure: Figure
+    table: Sequence[Sequence[object]]
+    """The data behind the picture: a head, then rows of the same length."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Numbers to read at a glance, by name."""
+    notes: Sequence[str] = ()
+    """Sentences under the picture."""
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Traits that controls get with this view, such as ``{"step": {"max": 9}}``."""
+
+
+Draw = Callable[..., View]
+"""Called with the value of every control by its name; raises ``ReshardError`` on bad ones."""
+
+
+class Explorer:
+    """Controls and the view drawn from them; made by ``explorer``.
+
+    Setting the value of a control draws anew; ``set`` changes several with one drawing.
+    """
+
+    def __init__(self, title: str, groups: Groups, draw: Draw, play: str | None = None) -> None:
+        widgets = _widgets()
+        self.title = title
+        self.controls: dict[str, Any] = {
+            name: control for group in groups.values() for name, control in group.items()
+        }
+        self._draw = draw
+        self._muted = False
+        self._tallest = 0.0
+        self._player = _player(widgets, self.controls[play]) if play is not None else None
+        self.error, self.facts, self.picture, self.notes, self.table = (
+            widgets.HTML() for _ in range(5)
+        )
+        self.error.layout.min_height = "30px"  # room for a line, so that nothing moves
+        self.show_table = widgets.Checkbox(description="show the data table", indent=False)
+        shown = [_group(widgets, heading, group) for heading, group in groups.items()]
+        bar = widgets.Box(shown, layout={"flex_flow": "row wrap", "align_items": "flex-start"})
+        rows = [bar, self.error, self.facts, self.picture, self.notes, self.show_table, self.table]
+        if self._player is not None:
+            rows.insert(1, self._player)
+        self.box = widgets.VBox(rows)
+        self.error.value = _error_html("")
+        self.view = self._made()
+        self._show()
+        for control in self.controls.values():
+            control.observe(self._changed, names="value")
+        self.show_table.observe(lambda _: self._show_table(), names="value")
+
+    @property
+    def figure(self) -> Figure:
+        """The picture shown, for ``plots.export``."""
+        return self.view.figure
+
+    def set(self, **values: Any) -> None:
+        """Give several controls a value, and draw once."""
+        for name in values:
+            choose("control", name, self.controls)
+        with self._quiet():
+            for name, value in values.items():
+                self.controls[name].value = value
+        self._changed()
+
+    def _changed(self, _: object = None) -> None:
+        """Draw with the controls as they are now."""
+        if self._muted:
+            return
+        try:
+            self.view = self._made()
+        except ReshardError as error:
+            self.error.value = _error_html(str(error))
+            return
+        self.error.value = _error_html("")
+        self._show()
+
+    def _made(self) -> View:
+        """The view of the controls' values, which its settings may change once."""
+        values = self._values()
+        view = self._draw(**values)
+        with self._quiet():
+            for name, traits in view.settings.items():
+                for trait, value in traits.items():
+                    setattr(self.controls[name], trait, value)
+        now = self._values()
+        return view if now == values else self._draw(**now)
+
+    def _values(self) -> dict[str, Any]:
+        return {name: control.value for name, control in self.controls.items()}
+
+    def _show(self) -> None:
+        facts = [f"<b>{escape(k)}</b>&nbsp;{escape(v)}" for k, v in self.view.facts.items()]
+        lines = "".join(f"<li>{escape(note)}</li>" for note in self.view.notes)
+        self.facts.value = f'<div aria-live="polite">{" · ".join(facts)}</div>'
+        self.picture.value = self._picture_html()
+        self.notes.value = f'<ul style="margin:0;line-height:1.5">{lines}</ul>' if lines else ""
+        self._show_table()
+
+    def _picture_html(self) -> str:
+        """The figure in place of an image, which a browser would decode after a blank moment.
+
+        Its hatches get names of their own: those of a hidden picture would not be drawn here. It
+        never gets less high, so that what is below stays where it is.
+        """
+        figure = self.view.figure
+        _, _, rest = figure.svg.partition("<svg ")
+        head, _, tail = rest.partition("<title>")
+        body, own = tail.partition("</title>")[2], f"hatch-{self.picture.model_id}-"
+        body = body.replace('id="hatch', f'id="{own}').replace("url(#hatch", f"url(#{own}")
+        self._tallest = max(self._tallest, _height(head))
+        return (
+            f'<figure style="margin:0;min-height:{self._tallest + 24:.0f}px">'
+            f'<svg style="max-width:100%;height:auto" aria-label="{escape(figure.alt)}" '
+            f"{head}{body}<figcaption>{escape(figure.caption)}</figcaption></figure>"
+        )
+
+    def _show_table(self) -> None:
+        shown = self.show_table.value
+        self.table.value = table_html(self.view.table, self.title) if shown else ""
+
+    @contextmanager
+    def _quiet(self) -> Iterator[None]:
+        before, self._muted = self._muted, True
+        try:
+            yield
+        finally:
+            self._muted = before
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        # Front ends take the widget where they can run it, else the picture, else the line.
+        own = {"text/plain": repr(self), "text/html": self.figure._repr_html_()}
+        return {**(self.box._repr_mimebundle_() or {}), **own}
+
+    def __repr__(self) -> str:
+        return f"Explorer({self.title!r}: {self.figure.caption})"
+
+
+def explorer(title: str, groups: Groups, draw: Draw, play: str | None = None) -> Explorer:
+    """An explorer with ``groups`` of controls and the view that ``draw`` makes of their values.
+
+    play:
+        name of an ``IntSlider`` among the controls that gets buttons to play and stop.
+
+    Every control needs a ``description``. Raises ``ReshardError`` if the first view cannot be
+    drawn; later ones show the text of the error in place.
+    """
+    for group in groups.values():
+        for name, control in group.items():
+            if not getattr(control, "description", ""):
+                raise ReshardError(f"control {name!r} has no label; give it a description")
+    return Explorer(title, groups, draw, play)
+
+
+def table_html(rows: Sequence[Sequence[object]], title: str = "data") -> str:
+    """``rows``, the first of them the head, as an HTML table that scrolls when it is long."""
+    if not rows:
+        return ""
+    style = 'style="text-align:left;padding:2px 10px"'
+    head = "".join(f'<th scope="col" {style}>{escape(str(name))}</th>' for name in rows[0])
+    body = "".join(
+        f"<tr>{''.join(f'<td {style}>{escape(str(value))}</td>' for value in row)}</tr>"
+        for row in rows[1:]
+    )
+    return (
+        f'<div role="region" aria-label="data of the {escape(title)}" tabindex="0" '
+        'style="max-height:22em;overflow:auto;line-height:1.4"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def text(description: str, value: str, width: str = "16em") -> Any:
+    """A field of text; it takes effect on Enter, or when it is left."""
+    return _widgets().Text(value, description=description, continuous_update=False, **_look(width))
+
+
+def menu(description: str, options: Sequence[Any], value: Any, width: str = "16em") -> Any:
+    """A choice of one of ``options`` (or of pairs of a label and a value)."""
+    return _widgets().Dropdown(
+        options=options, value=value, description=description, **_look(width)
+    )
+
+
+def slider(
+    description: str, value: int, least: int, most: int, step: int = 1, width: str = "24em"
+) -> Any:
+    """A whole number, drawn anew while it moves."""
+    return _widgets().IntSlider(
+        value, min=least, max=most, step=step, description=description, **_look(width)
+    )
+
+
+def checkbox(description: str, value: bool) -> Any:
+    """Yes or no."""
+    return _widgets().Checkbox(value, description=description, indent=False, **_look("16em"))
+
+
+def _look(width: str) -> dict[str, Any]:
+    return {"style": {"description_width": "initial"}, "layout": {"width": width}}
+
+
+def _widgets() -> Any:
+    return need("ipywidgets", "notebooks", "an explorer")
+
+
+def _group(widgets: Any, heading: str, group: Mapping[str, Any]) -> Any:
+    words = [widgets.HTML(f"<b>{escape(heading)}</b>")] if heading else []
+    return widgets.VBox([*words, *group.values()], layout={"margin": "0 16px 0 0"})
+
+
+def _player(widgets: Any, control: Any) -> Any:
+    """Buttons that move ``control``, in the browser, a step at a time."""
+    play = widgets.Play(min=control.min, max=control.max, interval=700, show_repeat=False)
+    widgets.jslink((play, "value"), (control, "value"))
+    for end in ("min", "max"):
+        widgets.dlink((control, end), (play, end))
+    return play
+
+
+def _error_html(words: str) -> str:
+    """The line for errors, which stays in the page: what is put into it is read out."""
+    look = "background:#fff;color:#000;border-left:6px solid #D55E00;padding:2px 8px"
+    inner = f'<div style="{look}">Not drawn: {escape(words)}</div>' if words else ""
+    return f'<div role="alert" style="line-height:1.4">{inner}</div>'
+
+
+def _height(head: str) -> float:
+    """Height in the opening tag of an SVG."""
+    return float(head.partition('height="')[2].partition('"')[0])
