@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, whole
 from reshard_lab.layout import RULES, Layout
-from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import METHODS
 from reshard_lab.strategies import STRATEGIES
+from reshard_lab.texts import MOST_DEVICES, mesh_axes, parse_mesh, parse_shape
 
-_MOST_DEVICES = 10**6
 _SPEEDS = ("nic", "nics_per_host", "nic_latency", "intra", "intra_latency")
 
 
@@ -114,16 +109,16 @@ def task_of(args: argparse.Namespace) -> ReshardingTask:
         raise ReshardError(f"no plan file, and without one {', '.join(missing)} must be given")
     preset = _preset(args)
     per = _devices_per_host(args, preset)
-    src = _mesh(args.src_mesh, "--src-mesh", 0, per)
+    src = parse_mesh(args.src_mesh, 0, per, "--src-mesh")
     after = max(src.devices) // per + 1 if args.first_host is None else args.first_host
-    dst = _mesh(args.dst_mesh, "--dst-mesh", whole("--first-host", after), per)
+    dst = parse_mesh(args.dst_mesh, whole("--first-host", after), per, "--dst-mesh")
     needed = max((*src.devices, *dst.devices)) // per + 1
     hosts = needed if args.hosts is None else args.hosts
     given = {key: getattr(args, key) for key in _SPEEDS if getattr(args, key) is not None}
     base: dict[str, Any] = preset.to_dict() if preset else {}
     cluster = Cluster(**{**base, **given, "hosts": hosts, "devices_per_host": per})
     return ReshardingTask(
-        _shape(args.shape),
+        parse_shape(args.shape, "--shape"),
         args.dtype,
         Layout(src, args.src_spec, args.rule),
         Layout(dst, args.dst_spec, args.rule),
@@ -177,52 +172,8 @@ def _preset(args: argparse.Namespace) -> Cluster | None:
 
 def _devices_per_host(args: argparse.Namespace, preset: Cluster | None) -> int:
     if args.devices_per_host is not None:
-        return whole("--devices-per-host", args.devices_per_host, 1, _MOST_DEVICES)
+        return whole("--devices-per-host", args.devices_per_host, 1, MOST_DEVICES)
     if preset is not None:
         return preset.devices_per_host
-    meshes = _axes(args.src_mesh, "--src-mesh"), _axes(args.dst_mesh, "--dst-mesh")
+    meshes = mesh_axes(args.src_mesh, "--src-mesh"), mesh_axes(args.dst_mesh, "--dst-mesh")
     return max(axes[-1] for axes in meshes)
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"\s*(-?\d+\s*([,x×]\s*-?\d+\s*)*,?)?\s*", text):
-        raise ReshardError(f"--shape {text!r} is not a list of sizes; write it as 4,4")
-    return tuple(int(n) for n in re.findall(r"-?\d+", text))
-
-
-def _axes(text: str, option: str) -> tuple[int, ...]:
-    """Shape of the mesh in ``text``, which is that shape or the device ids."""
-    if text.lstrip().startswith("["):
-        return _ids(text, option).shape
-    if not re.fullmatch(r"\s*\d+\s*([x×,]\s*\d+\s*)*", text):
-        raise ReshardError(
-            f"{option} {text!r} is not a mesh; give its shape as 2x2 or device ids as "
-            "'[[0,1],[2,3]]'"
-        )
-    axes = tuple(int(n) for n in re.findall(r"\d+", text))
-    if math.prod(axes) > _MOST_DEVICES:
-        raise ReshardError(
-            f"{option} {text!r} has {math.prod(axes)} devices; {_MOST_DEVICES} at most"
-        )
-    return tuple(whole(f"length of axis {i} of {option} {text}", n, 1) for i, n in enumerate(axes))
-
-
-def _ids(text: str, option: str) -> Mesh:
-    try:
-        return Mesh(json.loads(text))
-    except json.JSONDecodeError:
-        raise ReshardError(
-            f"{option} {text!r} is not a list of device ids; write it as '[[0,1],[2,3]]'"
-        ) from None
-
-
-def _mesh(text: str, option: str, first_host: int, per: int) -> Mesh:
-    """The mesh in ``text``; one given by its shape starts every row on a host of its own."""
-    if text.lstrip().startswith("["):
-        return _ids(text, option)
-    axes = _axes(text, option)
-    rows, last = math.prod(axes[:-1]), axes[-1]
-    stride = -(-last // per) * per
-    whole("first host", first_host, 0, _MOST_DEVICES)
-    starts = first_host * per + stride * np.arange(rows)
-    return Mesh((starts[:, None] + np.arange(last)).reshape(axes))

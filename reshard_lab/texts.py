@@ -1,0 +1,69 @@
+"""Shapes and meshes as people type them: ``4,4`` and ``2x2``, at the edge only."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import numpy as np
+
+from reshard_lab.errors import ReshardError, whole
+from reshard_lab.mesh import Mesh
+
+MOST_DEVICES = 10**6
+"""More in one mesh is taken for a slip."""
+
+
+def parse_shape(text: str, what: str = "shape") -> tuple[int, ...]:
+    """Sizes of a tensor. ``what``: what messages call the text.
+
+    >>> parse_shape("4, 8"), parse_shape("")
+    ((4, 8), ())
+    """
+    if not re.fullmatch(r"\s*(-?\d+\s*([,x×]\s*-?\d+\s*)*,?)?\s*", text):
+        raise ReshardError(f"{what} {text!r} is not a list of sizes; write it as 4,4")
+    return tuple(int(n) for n in re.findall(r"-?\d+", text))
+
+
+def mesh_axes(text: str, what: str = "mesh") -> tuple[int, ...]:
+    """Shape of the mesh in ``text``, which is that shape or the device ids.
+
+    >>> mesh_axes("2x4"), mesh_axes("[[0, 1], [2, 3]]")
+    ((2, 4), (2, 2))
+    """
+    if text.lstrip().startswith("["):
+        return _ids(text, what).shape
+    if not re.fullmatch(r"\s*\d+\s*([x×,]\s*\d+\s*)*", text):
+        raise ReshardError(
+            f"{what} {text!r} is not a mesh; give its shape as 2x2 or device ids as '[[0,1],[2,3]]'"
+        )
+    axes = tuple(int(n) for n in re.findall(r"\d+", text))
+    if math.prod(axes) > MOST_DEVICES:
+        raise ReshardError(f"{what} {text!r} has {math.prod(axes)} devices; {MOST_DEVICES} at most")
+    return tuple(whole(f"length of axis {i} of {what} {text}", n, 1) for i, n in enumerate(axes))
+
+
+def parse_mesh(text: str, first_host: int, devices_per_host: int, what: str = "mesh") -> Mesh:
+    """The mesh in ``text``; one given by its shape starts every row on a host of its own.
+
+    >>> parse_mesh("2x2", first_host=1, devices_per_host=4)
+    Mesh([[4, 5], [8, 9]])
+    """
+    if text.lstrip().startswith("["):
+        return _ids(text, what)
+    axes = mesh_axes(text, what)
+    rows, last = math.prod(axes[:-1]), axes[-1]
+    stride = -(-last // devices_per_host) * devices_per_host
+    whole("first host", first_host, 0, MOST_DEVICES)
+    starts = first_host * devices_per_host + stride * np.arange(rows)
+    return Mesh((starts[:, None] + np.arange(last)).reshape(axes))
+
+
+def _ids(text: str, what: str) -> Mesh:
+    try:
+        return Mesh(json.loads(text))
+    except json.JSONDecodeError:
+        raise ReshardError(
+            f"{what} {text!r} is not a list of device ids; write it as '[[0,1],[2,3]]'"
+        ) from None
