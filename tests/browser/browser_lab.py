@@ -49,8 +49,8 @@ c.LabApp.extension_manager = "readonly"
 SETTINGS = {
     # No question about news, and none of the requests behind it.
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
-    # All cells are in the page at once, so a picture of the page shows them.
-    "notebook-extension/tracker": {"windowingMode": "none"},
+    # All cells are in the page at once, so a picture of the page shows them, and nothing below.
+    "notebook-extension/tracker": {"windowingMode": "none", "scrollPastEnd": False},
 }
 
 

@@ -42,8 +42,16 @@ CELLS = f"""name => {{
 # Room for the whole notebook: what its cells take, and the bars around them.
 TALL = f"""name => {{
     {FIND}
-    const view = panel.content.node.querySelector(".jp-WindowedPanel-outer") ?? panel.content.node;
+    const view = panel.content.node.querySelector(".jp-WindowedPanel-outer");
     return Math.ceil(view.scrollHeight + window.innerHeight - view.clientHeight);
+}}"""
+AT_TOP = f"""async name => {{
+    {FIND}
+    const frame = () => new Promise(requestAnimationFrame);
+    await frame();
+    panel.content.node.querySelector(".jp-WindowedPanel-outer").scrollTop = 0;
+    await frame();
+    await frame();
 }}"""
 
 
@@ -88,6 +96,7 @@ class Notebook:
         self.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
         tall = self.page.evaluate(TALL, self.name)
         self.page.set_viewport_size({"width": WIDTH, "height": tall})
+        self.page.evaluate(AT_TOP, self.name)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.page.locator(".jp-NotebookPanel").screenshot(path=path)
         self.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
