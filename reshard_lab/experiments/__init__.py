@@ -5,6 +5,17 @@ from __future__ import annotations
 from reshard_lab.experiments.compare import Case, Fit, compare, fit_one_transfer
 from reshard_lab.experiments.exercise import Verdict, predict
 from reshard_lab.experiments.figures import figure5, figure6, figure8
+from reshard_lab.experiments.here import Results, measure_here, recorded
+from reshard_lab.experiments.lessons import (
+    chunk_times,
+    live_microbatches,
+    model_cluster,
+    one_sender,
+    rows_to_columns,
+    schedulers,
+    steady_state,
+    strategy_times,
+)
 from reshard_lab.experiments.studies import (
     figure3,
     full_duplex,
@@ -27,9 +38,11 @@ __all__ = [
     "SUITE",
     "Case",
     "Fit",
+    "Results",
     "Scale",
     "SuiteCase",
     "Verdict",
+    "chunk_times",
     "compare",
     "evaluate",
     "figure2",
@@ -39,12 +52,21 @@ __all__ = [
     "figure8",
     "fit_one_transfer",
     "full_duplex",
+    "live_microbatches",
+    "measure_here",
+    "model_cluster",
     "on_figure2",
+    "one_sender",
     "pieces",
     "predict",
+    "recorded",
+    "rows_to_columns",
     "scaling",
+    "schedulers",
     "slow_host",
+    "steady_state",
     "strategy_map",
+    "strategy_times",
     "suite_task",
     "sweep",
     "table2",

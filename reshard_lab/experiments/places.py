@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -83,6 +83,22 @@ def opened(
             yield _on_loopback(fit_one_transfer(measure, nbytes), why, measure), done
 
 
+def label_of(place: Place, done: Sequence[Measurement]) -> tuple[dict[str, Any], str]:
+    """The environment of all that was measured, and in words what was measured where.
+
+    Backend, link, machine, how busy the cores were at most, and what predictions rest on: what
+    stands on every table and picture.
+    """
+    environment = dict(done[-1].environment)
+    environment["cpu_share"] = max(m.environment["cpu_share"] or 0.0 for m in done)
+    words = (
+        f"Measured: {environment['link']}, {environment['cpu']}, cores busy "
+        f"{environment['cpu_share']:.0%} at most; every result checked. "
+        f"Predicted: {place.predicted}. {place.caution}"
+    )
+    return environment, words.strip()
+
+
 def when_idle(work: Callable[..., T]) -> Callable[..., T]:
     """``work``, done while the cores are idle otherwise, and done again if they are not after it.
 
@@ -134,7 +150,7 @@ def _emulated() -> Iterator[Any]:
         with cluster.pool:
             yield cluster
         return
-    raise ReshardError(
+    raise SlowError(
         f"no speed of {', '.join(NICS)} can be emulated here: {refusals[-1]}; or measure over "
         "loopback (--where local)"
     )

@@ -16,7 +16,7 @@ from reshard_lab.experiments.figures import (
     figure5_cases,
     suite_cases,
 )
-from reshard_lab.experiments.places import Place, find_place, opened
+from reshard_lab.experiments.places import Place, find_place, label_of, opened
 from reshard_lab.experiments.suite import Scale
 from reshard_lab.experiments.tables import Picture, Table, write
 from reshard_lab.plots.bars import Columns
@@ -24,8 +24,6 @@ from reshard_lab.units import format_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from reshard_lab.runtime import Measurement
 
 
 class Size(NamedTuple):
@@ -96,28 +94,13 @@ def reproduce(
             frames = [
                 compare(cases, place.measure, lambda _: bar.update(1)) for cases in (figure5, suite)
             ]
-    environment = dict(done[-1].environment)
-    environment["cpu_share"] = max((_busy(m) for m in done), default=None)
-    label = _label(environment, place)
+    environment, label = label_of(place, done)
     pictures = _pictures(frames[0], frames[1], how)
     tables = tuple(
         write(folder, picture, label, {"environment": environment, "predicted": place.about})
         for picture in pictures
     )
     return Reproduction(place, environment, label, tables)
-
-
-def _busy(measured: Measurement) -> float:
-    return measured.environment["cpu_share"] or 0.0
-
-
-def _label(environment: dict[str, Any], place: Place) -> str:
-    """What was measured where, and what predictions rest on."""
-    busy = f", cores busy {environment['cpu_share']:.0%} at most"
-    return (
-        f"Measured: {environment['link']}, {environment['cpu']}{busy}; every result checked. "
-        f"Predicted: {place.predicted}. {place.caution}"
-    ).strip()
 
 
 def _pictures(figure5: pd.DataFrame, suite: pd.DataFrame, size: Size) -> list[Picture]:

@@ -1,0 +1,79 @@
+"""Measuring in a notebook: a few plans on this machine, and results recorded before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reshard_lab.errors import choose, need
+from reshard_lab.experiments.compare import Case, compare
+from reshard_lab.experiments.places import find_place, label_of, opened
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from reshard_lab.experiments.figures import Make
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_RESULTS = (_PACKAGE / "_data" / "results", _PACKAGE.parent / "data" / "results")
+_FIT = 2**23
+"""Bytes of the transfer that a prediction for loopback is fitted from."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """A measured table, and what was measured where."""
+
+    frame: pd.DataFrame
+    """One row a plan (see ``compare``)."""
+    label: str
+    """Backend, link, machine, and what predictions rest on."""
+    place: str
+    """``"emulated"`` or ``"local"``."""
+
+
+def measure_here(
+    cases: Callable[[Make], Iterable[Case]],
+    repeats: int = 3,
+    warmup: int = 1,
+    where: str | None = None,
+) -> Results:
+    """Measure ``cases(make)`` on this machine; ``make`` gives the cluster to plan for.
+
+    On an emulated cluster; over loopback where this machine refuses namespaces or is too busy to
+    carry the speed of the NICs, and then the label says so. ``where``: one of the two and no other.
+    """
+    from reshard_lab.runtime.emulated import SlowError
+
+    name, why = find_place(where)
+    try:
+        return _measure(cases, name, why, repeats, warmup)
+    except SlowError as error:  # raised on entry, before anything is measured
+        if where is not None:
+            raise
+        why = f"Not on an emulated cluster: {error}."
+    return _measure(cases, "local", why, repeats, warmup)
+
+
+def _measure(
+    cases: Callable[[Make], Iterable[Case]], name: str, why: str, repeats: int, warmup: int
+) -> Results:
+    with opened(name, why, _FIT, repeats, warmup) as (place, done):
+        frame = compare(cases(place.make), place.measure)
+    return Results(frame, label_of(place, done)[1], name)
+
+
+def recorded(figure: str) -> Results:
+    """What ``reshard-lab reproduce`` measured once and ``data/results/`` keeps, by figure.
+
+    Measured on the machine that the label names, which is not this one.
+    """
+    pandas = need("pandas", "notebooks", "a table")
+    folder = next((f for f in _RESULTS if f.is_dir()), _RESULTS[0])
+    files = {f.stem: f for f in folder.glob("*.csv")}
+    name = choose("recorded figure", figure, sorted(files))
+    frame = pandas.read_csv(files[name])
+    first = frame.iloc[0]
+    return Results(frame, str(first["label"]), str(first["where"]))

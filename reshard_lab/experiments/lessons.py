@@ -1,0 +1,183 @@
+"""What the notebooks on strategies, scheduling and pipelines tabulate (sections 3 and 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from reshard_lab import pipeline
+from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError, need, whole
+from reshard_lab.experiments.studies import FOUR
+from reshard_lab.layout import Layout
+from reshard_lab.mesh import Mesh
+from reshard_lab.planning import plan
+from reshard_lab.resharding import ReshardingTask
+from reshard_lab.scheduling import Problem, solve
+from reshard_lab.simulation import simulate
+from reshard_lab.strategies import closed_form_s
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NBYTES = 125_000_000
+"""A slice that takes 0.1 s through a NIC of 10 Gbit/s: the t of section 3.1."""
+PAPER = {
+    "send_recv": "A·B·t",
+    "local_allgather": "A·t",
+    "global_allgather": "2t",
+    "broadcast": "t + A·t/K",
+}
+
+
+def model_cluster(hosts: int, devices_per_host: int, nic_latency: float | str = 0.0) -> Cluster:
+    """The cluster of section 3.1: NICs of 10 Gbit/s, and inside a host everything is free."""
+    return Cluster(
+        hosts, devices_per_host, "10Gbps", nic_latency=nic_latency, intra="inf", intra_latency=0
+    )
+
+
+def one_sender(
+    hosts: int, devices: int, nic_latency: float | str = 0.0, nbytes: int = NBYTES
+) -> ReshardingTask:
+    """One unit task on the model's cluster: from device 0 to ``hosts`` x ``devices`` (A x B).
+
+    >>> [len(unit.receivers) for unit in one_sender(2, 3).unit_tasks]
+    [6]
+    """
+    whole("hosts", hosts, 1), whole("devices", devices, 1)
+    cluster = model_cluster(hosts + 1, devices, nic_latency)
+    to = cluster.mesh((hosts, devices), first_host=1)
+    return ReshardingTask((nbytes,), "uint8", Layout(Mesh([0]), "R"), Layout(to, "R"), cluster)
+
+
+def strategy_times(hosts: int, devices: int, chunks: int = 100) -> pd.DataFrame:
+    """Figure 3 for one A and B: one row a strategy of section 3.1, all numbers in units of t.
+
+    Columns: the formula as the ``paper`` writes it, ``closed_form`` (exact) and ``simulated``
+    times, and copies of the slice that ``leave_sender`` by its NIC, and that
+    ``enter_host``: the most by the NIC of any receiving host.
+    """
+    task = one_sender(hosts, devices)
+    assert task.cluster is not None
+    t = task.nbytes / task.cluster.nic_Bps
+    rows = []
+    for name in FOUR:
+        timeline = simulate(plan(task, name, "naive", chunks=chunks))
+        moved: dict[str, int] = {"tx": 0, "rx": 0}
+        for use in timeline.nic_use():
+            if use.direction == "rx" or use.host == 0:
+                moved[use.direction] = max(moved[use.direction], use.nbytes)
+        exact = closed_form_s(name, task.nbytes, hosts, devices, task.cluster, chunks)
+        rows.append(
+            {
+                "strategy": name,
+                "paper": PAPER[name],
+                "closed_form": exact / t,
+                "simulated": timeline.duration_s / t,
+                "leave_sender": moved["tx"] / task.nbytes,
+                "enter_host": moved["rx"] / task.nbytes,
+            }
+        )
+    return need("pandas", "notebooks", "a table").DataFrame(rows).set_index("strategy").round(4)
+
+
+def chunk_times(
+    counts: Sequence[int], nic_latency: float | str, hosts: int = 2, devices: int = 2
+) -> pd.DataFrame:
+    """A broadcast cut into each of ``counts`` chunks: simulated time in units of t, by K."""
+    task = one_sender(hosts, devices, nic_latency)
+    assert task.cluster is not None
+    t = task.nbytes / task.cluster.nic_Bps
+    rows = [
+        {
+            "K": count,
+            "simulated": simulate(plan(task, "broadcast", "naive", chunks=count)).duration_s / t,
+        }
+        for count in counts
+    ]
+    return need("pandas", "notebooks", "a table").DataFrame(rows).set_index("K").round(4)
+
+
+def rows_to_columns(
+    rows: int, columns: int, hosts: int, cell_nbytes: int = NBYTES
+) -> ReshardingTask:
+    """A table cut by rows over ``hosts`` hosts goes to columns over as many others, a device each.
+
+    Every cell of the table has ``cell_nbytes`` bytes: 0.1 s through a NIC. Where a size does not
+    divide, pieces differ in size, and so do the unit tasks.
+
+    >>> len(rows_to_columns(4, 4, hosts=2).unit_tasks)
+    4
+    """
+    whole("hosts", hosts, 1)
+    cluster = model_cluster(2 * hosts, 1)
+    src = Layout(cluster.mesh((hosts,)), "S0RR")
+    dst = Layout(cluster.mesh((hosts,), first_host=hosts), "RS0R")
+    return ReshardingTask((rows, columns, cell_nbytes), "uint8", src, dst, cluster)
+
+
+def schedulers(
+    problem: Problem | ReshardingTask,
+    methods: Sequence[str] = ("naive", "load_balance", "dfs", "greedy", "ensemble", "exact"),
+    seed: int = 0,
+) -> pd.DataFrame:
+    """The schedules of several methods: makespan, lower bound, their ratio, and what is proven.
+
+    Times are in the unit of the problem's durations. ``bound`` is the best that the method knows;
+    ``proven``: ``"unsplit"``, ``"fluid"`` (see ``Schedule.optimal``) or ``"no"``.
+    """
+    given = Problem.from_tasks([problem]) if isinstance(problem, ReshardingTask) else problem
+    rows = []
+    for method in methods:
+        made = solve(given, method, seed=seed)
+        rows.append(
+            {
+                "method": method,
+                "makespan": made.makespan,
+                "bound": made.lower_bound,
+                "over_bound": made.gap + 1,
+                "proven": made.optimal or "no",
+            }
+        )
+    return need("pandas", "notebooks", "a table").DataFrame(rows).set_index("method").round(4)
+
+
+def steady_state(
+    schedules: Sequence[str],
+    transfers_s: Sequence[float],
+    stages: int = 4,
+    forward_s: float = 1.0,
+    backward_s: float = 2.0,
+) -> pd.DataFrame:
+    """Seconds that one more microbatch costs in the long run: (T(128) - T(64)) / 64 (section 4).
+
+    One row a transfer time c, one column a schedule; transfers overlap with compute.
+    """
+    if not schedules or not transfers_s:
+        raise ReshardError("name at least one schedule and one transfer time")
+    rows = []
+    for c in transfers_s:
+        row: dict[str, float] = {"c": c}
+        for name in schedules:
+            short, long = (
+                pipeline.simulate(
+                    pipeline.schedule(name, stages, count), forward_s, backward_s, c
+                ).makespan_s
+                for count in (64, 128)
+            )
+            row[name] = (long - short) / 64
+        rows.append(row)
+    return need("pandas", "notebooks", "a table").DataFrame(rows).set_index("c").round(4)
+
+
+def live_microbatches(
+    schedules: Sequence[str], stages: int = 4, microbatches: int = 8
+) -> pd.DataFrame:
+    """Most microbatches live at once, one row a schedule, one column a stage."""
+    rows = []
+    for name in schedules:
+        made = pipeline.simulate(pipeline.schedule(name, stages, microbatches), 1.0, 2.0)
+        peaks = {f"stage {s}": live for s, live in enumerate(made.peak_live)}
+        rows.append({"schedule": name, **peaks})
+    return need("pandas", "notebooks", "a table").DataFrame(rows).set_index("schedule")
