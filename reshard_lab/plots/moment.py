@@ -1,0 +1,167 @@
+"""Who holds how much of a unit task at one moment, and what is on its way to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError
+from reshard_lab.plots import svg
+from reshard_lab.simulation.delivery import Moment, Piece
+
+LEFT, WIDE = 168.0, 640.0
+"""Left edge and width of what is right of the names, shared with the picture over time."""
+MOST_HOSTS, MOST_DEVICES = 8, 8
+_HIGH, _LANE, _GAP, _SIZE = 42.0, 24.0, 26.0, 10
+_SENDER = 116.0
+_HELD = "#56B4E9"
+_COMING = {"fill": "#E69F00", "stroke_dasharray": "2 1.5"}
+
+
+class Box(NamedTuple):
+    """Where a device stands."""
+
+    left: float
+    top: float
+    width: float
+    row: int
+    """Row of its host among the receivers; -1 for a sender."""
+
+    @property
+    def middle(self) -> float:
+        """Height of its middle."""
+        return self.top + _HIGH / 2
+
+    @property
+    def centre(self) -> float:
+        """Its middle from left to right."""
+        return self.left + self.width / 2
+
+
+def places(cluster: Cluster, found: Sequence[Piece], top: float) -> tuple[dict[int, Box], float]:
+    """Where every device stands, below ``top``, and the height of all.
+
+    Devices that only send are at the left, one row a host with devices that take something in at
+    the right. Raises ReshardError for more than can be read.
+    """
+    top += 8
+    takes = sorted({p.destination for p in found})
+    senders = sorted({p.source for p in found} - set(takes))
+    rows: dict[int, list[int]] = {}
+    for device in takes:
+        rows.setdefault(cluster.host_of(device), []).append(device)
+    across = max(map(len, rows.values()), default=1)
+    if len(rows) > MOST_HOSTS or len(senders) > MOST_HOSTS or across > MOST_DEVICES:
+        raise ReshardError(
+            f"a picture of a delivery shows up to {MOST_HOSTS} receiving hosts of {MOST_DEVICES} "
+            f"devices, not {len(rows)} of {across}; draw fewer"
+        )
+    high = len(rows) * (_HIGH + _LANE)
+    width = min(150.0, (WIDE - 50 - (across - 1) * _GAP) / across)
+    made = {
+        device: Box(LEFT + i * (width + _GAP), top + _LANE + r * (_HIGH + _LANE), width, r)
+        for r, devices in enumerate(rows.values())
+        for i, device in enumerate(devices)
+    }
+    stack = len(senders) * (_HIGH + 10)
+    first = top + _LANE + max(0.0, (high - _LANE - stack) / 2)
+    made |= {d: Box(12, first + i * (_HIGH + 10), _SENDER, -1) for i, d in enumerate(senders)}
+    return made, max(high, _LANE + stack) + 8
+
+
+def snapshot(
+    cluster: Cluster, found: Sequence[Piece], now: Moment, top: float
+) -> tuple[float, list[str]]:
+    """Height and parts of the picture of one moment."""
+    boxes, high = places(cluster, found, top)
+    nbytes = max((p.stop for p in found), default=1)
+    words = "Blue: the bytes that a device holds; dashed: those on their way, with their number."
+    parts = [svg.label(12, top + 10, words, _SIZE, font_style="italic")]
+    for device, box in boxes.items():
+        coming = [p for p in now.moving if p.destination == device]
+        parts += _device(device, box, now.held.get(device, ()), coming, nbytes)
+        words = f"host {cluster.host_of(device)}"
+        if box.row < 0:
+            parts.append(svg.label(box.left, box.top - 5, words, _SIZE))
+        elif device == max(d for d, other in boxes.items() if other.row == box.row):
+            parts.append(svg.label(box.left + box.width + 8, box.middle + 4, words, _SIZE))
+    for p in now.moving:
+        parts += _way(boxes[p.source], boxes[p.destination], str(p.number))
+    return high, parts
+
+
+def _device(
+    device: int,
+    box: Box,
+    held: Sequence[tuple[int, int]],
+    coming: Sequence[Piece],
+    nbytes: int,
+) -> list[str]:
+    """A box with the device's name, a strip of the unit task's bytes, and its share of them."""
+    x, wide = box.left + 5, box.width - 10
+    scale = wide / nbytes
+    strip = box.top + 17
+    parts = [
+        svg.rect(box.left, box.top, box.width, _HIGH, rx=4, fill=svg.PAPER, stroke=svg.INK),
+        svg.label(x, box.top + 12, f"device {device}", _SIZE),
+    ]
+    ink: dict[str, object] = {"stroke": svg.INK, "stroke_width": 0.7}
+    for first, stop in held:
+        parts.append(svg.rect(x + first * scale, strip, (stop - first) * scale, 10, fill=_HELD))
+    for p in coming:
+        left, long = x + p.first * scale, (p.stop - p.first) * scale
+        parts.append(svg.rect(left, strip, long, 10, **ink | _COMING))
+    parts.append(svg.rect(x, strip, wide, 10, fill="none", **ink))
+    share = sum(stop - first for first, stop in held) / nbytes
+    parts.append(svg.label(x, box.top + 38, _percent(share), _SIZE))
+    return parts
+
+
+def _percent(share: float) -> str:
+    """Rounded down, so that 100% means all.
+
+    >>> _percent(0.999), _percent(1)
+    ('99%', '100%')
+    """
+    return f"{int(100 * share + 1e-9)}%"
+
+
+def _way(a: Box, b: Box, words: str) -> list[str]:
+    """An arrow from one device to another around the boxes between, with a piece's number."""
+    if a.row == b.row and 0 < b.left - a.left < a.width + _GAP + 1:
+        y, start, end = a.middle, a.left + a.width, b.left
+        points = [(start, y), (end, y)]
+        at = (start + end - 6) / 2, y - 5
+    else:
+        lane = b.top - _LANE / 2 + 2
+        bus = LEFT - 14.0
+        if a.row < 0:
+            points = [(a.left + a.width, a.middle), (bus, a.middle), (bus, lane)]
+        else:
+            below = a.top + _HIGH + _LANE / 2 - 4
+            points = [(a.centre, a.top + _HIGH), (a.centre, below)]
+            if b.row != a.row + 1:
+                points += [(bus, below), (bus, lane)]
+            else:
+                lane = below
+        points += [(b.centre, lane), (b.centre, b.top)]
+        at = b.centre + 9, lane - 3 if lane - 3 > b.top - 6 else b.top - 6
+    text = " ".join(f"{svg.number(x)},{svg.number(y)}" for x, y in points)
+    style = {"points": text, "fill": "none", "stroke": svg.INK, "stroke_width": 1.6}
+    plate = svg.text_width(words, _SIZE)
+    return [
+        f"<polyline{svg.attributes(**style)}/>",
+        _head(*points[-2], *points[-1]),
+        svg.rect(at[0] - plate / 2, at[1] - 8, plate, 10, fill=svg.PAPER, fill_opacity=0.85),
+        svg.label(*at, words, _SIZE, "middle"),
+    ]
+
+
+def _head(x1: float, y1: float, x: float, y: float) -> str:
+    """The tip of an arrow that ends at (x, y), coming from (x1, y1)."""
+    if y1 == y:
+        points = [(x, y), (x - 7, y - 4), (x - 7, y + 4)]
+    else:
+        points = [(x, y), (x - 4, y - 7), (x + 4, y - 7)]
+    return f'<polygon points="{" ".join(f"{svg.number(a)},{svg.number(b)}" for a, b in points)}"/>'

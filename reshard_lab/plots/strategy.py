@@ -1,0 +1,220 @@
+"""One sender to A hosts of B devices over time: which piece reaches whom when (figure 3)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from reshard_lab.plots import svg
+from reshard_lab.plots.moment import LEFT, WIDE, places, snapshot
+from reshard_lab.plots.times import TimeScale
+from reshard_lab.simulation.delivery import Piece, moment, pieces
+from reshard_lab.simulation.timeline import Timeline
+from reshard_lab.units import format_bytes, format_seconds
+
+MOST_BARS = 256
+"""More pieces than this in all rows of receivers are drawn several to a bar."""
+_ROW, _GAP, _SIZE, _HOST_GAP = 16.0, 2.0, 10, 7.0
+_NAMES = {
+    "send_recv": "send/recv",
+    "local_allgather": "send/recv + local all-gather",
+    "global_allgather": "send/recv + global all-gather",
+    "broadcast": "broadcast",
+}
+
+
+class Bar(NamedTuple):
+    """What one row shows between two times: one piece, or several that follow each other."""
+
+    start_s: float
+    end_s: float
+    first: int
+    last: int
+    """Numbers of the first and the last piece in it, in order of time."""
+    look: int
+    """Number of its colour."""
+
+
+def draw_strategy(
+    timeline: Timeline, at_s: float | None = None, until_s: float | None = None
+) -> svg.Figure:
+    """A simulated unit task (see ``simulation.one_sender``) as a figure: devices against time.
+
+    at_s:
+        a moment in seconds, shown as a line and, above, as what each device holds by then.
+    until_s:
+        where the time axis ends, to compare pictures; the end of the task, unless given.
+    """
+    found = pieces(timeline)
+    end = timeline.duration_s
+    caption = (
+        f"{_name(timeline)}: {format_seconds(end)} simulated; one copy through one NIC takes "
+        f"{format_seconds(timeline.plan.lower_bound_s)} (dashed). {_reading(found)}"
+    )
+    if at_s is not None:
+        caption += f" Above: what each device holds after {format_seconds(at_s)}."
+    alt = _alt(timeline, found, at_s)
+    return svg.figure(_document(timeline, found, at_s, until_s, alt), caption, alt)
+
+
+def strategy_svg(
+    timeline: Timeline, at_s: float | None = None, until_s: float | None = None
+) -> str:
+    """SVG of ``draw_strategy``."""
+    found = pieces(timeline)
+    return _document(timeline, found, at_s, until_s, _alt(timeline, found, at_s))
+
+
+def _document(
+    timeline: Timeline,
+    found: Sequence[Piece],
+    at_s: float | None,
+    until_s: float | None,
+    alt: str,
+) -> str:
+    cluster = timeline.cluster
+    places(cluster, found, 0.0)  # raises where there are too many to read
+    parts: list[str] = []
+    y = 8.0
+    if at_s is not None:
+        high, drawn = snapshot(cluster, found, moment(found, at_s), y)
+        parts += drawn
+        y += high + 12
+    end = timeline.duration_s
+    longest = max(end, timeline.plan.lower_bound_s, until_s or 0.0) or 1.0
+    scale = TimeScale(LEFT, WIDE, longest)
+    top = y + (34 if at_s is None else 50)
+    rows, per = _rows(found)
+    y = top
+    host = -1
+    for device, sends, bars in rows:
+        if cluster.host_of(device) != host:
+            y += _HOST_GAP if host >= 0 else 0
+            host = cluster.host_of(device)
+        name = f"host {host}, device {device} {'sends' if sends else 'takes in'}"
+        parts.append(svg.label(LEFT - 8, y + 0.75 * _ROW, name, _SIZE, "end"))
+        parts.append(svg.line(LEFT, y + _ROW, LEFT + WIDE, y + _ROW, **_FAINT))
+        parts += _bars(bars, y, scale)
+        y += _ROW + _GAP
+    parts += _axis(timeline, top, y + 2, scale, at_s)
+    y += 48
+    words = _reading(found)
+    if per > 1:
+        words += f" They are many: a bar runs from the first to the last of up to {per} of them."
+    parts.append(svg.label(LEFT, y + 6, words, _SIZE, font_style="italic"))
+    return svg.document(LEFT + WIDE + 24, y + 18, parts, alt)
+
+
+_RIGHT = LEFT + WIDE + 20
+_FAINT = {"stroke_width": 0.5, "stroke_opacity": 0.35}
+
+
+def _rows(found: Sequence[Piece]) -> tuple[list[tuple[int, bool, list[Bar]]], int]:
+    """(device, whether it sends, its bars) of every row, and how many pieces a bar stands for.
+
+    The first rows are of the devices that only send; receivers show what they take in.
+    """
+    takes: dict[int, list[Piece]] = {}
+    sends: dict[int, list[Piece]] = {}
+    for p in found:
+        takes.setdefault(p.destination, []).append(p)
+    for p in found:
+        if p.source not in takes:
+            sends.setdefault(p.source, []).append(p)
+    per = max(1, len(found) // MOST_BARS)
+    made = {d: _bars_of(row, per) for d, row in takes.items()}
+    while sum(map(len, made.values())) > MOST_BARS:
+        per += 1
+        made = {d: _bars_of(row, per) for d, row in takes.items()}
+    rows = [(d, True, _bars_of(row, per)) for d, row in sorted(sends.items())]
+    return [*rows, *((d, False, made[d]) for d in sorted(made))], per
+
+
+def _bars_of(row: Sequence[Piece], per: int) -> list[Bar]:
+    """A row's pieces, in order of time, neighbours of one group of ``per`` numbers in one bar."""
+    if per == 1:
+        return [Bar(p.start_s, p.end_s, p.number, p.number, p.number) for p in row]
+    runs = [list(run) for _, run in itertools.groupby(row, lambda p: p.number // per)]
+    return [
+        Bar(run[0].start_s, run[-1].end_s, run[0].number, run[-1].number, run[0].number // per)
+        for run in runs
+    ]
+
+
+def _bars(bars: Sequence[Bar], y: float, scale: TimeScale) -> list[str]:
+    """One row; numbers stand in their bars, or right of those that are too short."""
+    parts = []
+    for i, bar in enumerate(bars):
+        x = scale.x(bar.start_s)
+        wide = max(1.5, scale.x(bar.end_s) - x)
+        parts.append(svg.cell(x, y, wide, _ROW, bar.look))
+        words = str(bar.first) if bar.first == bar.last else f"{bar.first}–{bar.last}"
+        needed = svg.text_width(words, _SIZE) + 1
+        after = scale.x(bars[i + 1].start_s) if i + 1 < len(bars) else scale.right
+        if needed <= wide:
+            parts += svg.centred(x + wide / 2, y + _ROW / 2, words, _SIZE, bar.look)
+        elif x + wide + needed <= after:
+            parts.append(svg.label(x + wide + 2, y + _ROW / 2 + 0.36 * _SIZE, words, _SIZE))
+    return parts
+
+
+def _axis(
+    timeline: Timeline, top: float, y: float, scale: TimeScale, at_s: float | None
+) -> list[str]:
+    """The time axis, and the bound, the end and the chosen moment as lines through all rows."""
+    parts = scale.axis(y)
+    bound, end = timeline.plan.lower_bound_s, timeline.duration_s
+    marks = [(bound, f"one copy {format_seconds(bound)}", {"stroke_dasharray": "5 3"}, 1.5)]
+    marks.append((end, f"end {format_seconds(end)}", {}, 1.0))
+    taken = 0.0
+    for at, words, style, width in marks:
+        x, wide = scale.x(at), svg.text_width(words, _SIZE)
+        parts.append(svg.line(x, top - 6, x, y + 4, stroke_width=width, **style))
+        left = min(x - wide / 2, _RIGHT - wide)
+        parts.append(svg.label(left, top - (10 if left >= taken else 22), words, _SIZE))
+        taken = left + wide + 8
+    if at_s is not None:
+        x = scale.x(at_s)
+        parts.append(svg.line(x, top - 34, x, y + 4, **_NOW))
+        words = f"now {format_seconds(at_s)}"
+        half = svg.text_width(words, _SIZE) / 2
+        x = min(max(x, LEFT + half), _RIGHT - half)
+        parts.append(svg.label(x, top - 38, words, _SIZE, "middle"))
+    return parts
+
+
+_NOW = {"stroke": "#D55E00", "stroke_width": 2.5, "stroke_opacity": 0.7}
+
+
+def _name(timeline: Timeline) -> str:
+    strategy = timeline.plan.strategy
+    return _NAMES.get(strategy, strategy)
+
+
+def _reading(found: Sequence[Piece]) -> str:
+    """What the numbers are."""
+    total = len({p.number for p in found})
+    nbytes = max((p.stop for p in found), default=0)
+    if total == 1:
+        return f"Each bar is the whole {format_bytes(nbytes)} (number 0)."
+    each = {p.stop - p.first for p in found}
+    about = "about " if len(each) > 1 else ""
+    return f"Numbers are the {total} pieces of {about}{format_bytes(max(each))} each."
+
+
+def _alt(timeline: Timeline, found: Sequence[Piece], at_s: float | None) -> str:
+    if not found:
+        return "Nothing moves."
+    receivers = sorted({p.destination for p in found})
+    hosts = len({timeline.cluster.host_of(d) for d in receivers})
+    text = (
+        f"{_name(timeline)} over time: from device {found[0].source} to {len(receivers)} devices "
+        f"on {hosts} {'host' if hosts == 1 else 'hosts'}, done after "
+        f"{format_seconds(timeline.duration_s)}."
+    )
+    last = {d: max(p.end_s for p in found if p.destination == d) for d in receivers}
+    lines = [f"Device {d} has all after {format_seconds(last[d])}." for d in receivers[:8]]
+    if at_s is not None:
+        lines.append(f"Marked moment: {format_seconds(at_s)}.")
+    return " ".join([text, *lines])
