@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 
 
@@ -42,6 +43,19 @@ def whole(what: str, given: object, least: int = 0, most: int | None = None) -> 
     if most is not None and value > most:
         raise ReshardError(f"{what} must be at most {most}, not {value}")
     return int(value)
+
+
+def write_text(what: str, path: str | Path, text: str) -> Path:
+    """Write ``text`` to ``path``, as UTF-8; if it cannot be written the error names ``what``."""
+    target = Path(path)
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ReshardError(
+            f"cannot write {what} {str(path)!r}: {error.strerror}; give a file in a folder that "
+            "exists and can be written to"
+        ) from None
+    return target
 
 
 def need(module: str, extra: str, what: str) -> ModuleType:

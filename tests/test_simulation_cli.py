@@ -59,7 +59,7 @@ def test_json_is_what_the_library_says(capsys, tmp_path):
     [
         ([*OPTIONS, "--resolution", "fine"], "unknown resolution 'fine'; allowed are auto, chunks"),
         ([*OPTIONS, "--core-oversubscription", "0"], "must be a number of at least 1, not 0.0"),
-        ([*OPTIONS, "--trace", "/nowhere/t.json"], "cannot write '/nowhere/t.json'"),
+        ([*OPTIONS, "--trace", "/nowhere/t.json"], "cannot write trace '/nowhere/t.json'"),
         (["plan.json", *OPTIONS], "give a plan file or --shape"),
         ([], "no plan file"),
     ],

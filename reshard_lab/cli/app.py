@@ -11,9 +11,10 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
-from reshard_lab.cli import bench, explain, plan, reproduce, run, simulate
+from reshard_lab.cli import bench, explain, pipeline, plan, reproduce, run, simulate
 from reshard_lab.errors import ReshardError
 
 PROGRAM = "reshard-lab"
@@ -23,6 +24,7 @@ COMMANDS = {
     "simulate": simulate,
     "run": run,
     "bench": bench,
+    "pipeline": pipeline,
     "reproduce": reproduce,
 }
 BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 2, 130, 141
@@ -40,12 +42,20 @@ def parser() -> argparse.ArgumentParser:
     top = _Parser(
         prog=PROGRAM, description="Cross-mesh resharding: explain, plan, simulate, run, measure."
     )
+    top.add_argument("--version", action="version", version=_version())
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in COMMANDS.items():
         sub = commands.add_parser(name, help=module.HELP, description=module.HELP)
         module.add(sub)
         sub.add_argument("--json", action="store_true", help="print JSON instead of text")
     return top
+
+
+def _version() -> str:
+    try:
+        return f"{PROGRAM} {version(PROGRAM)}"
+    except PackageNotFoundError:  # run from a checkout, without an installation
+        return f"{PROGRAM}, not installed"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

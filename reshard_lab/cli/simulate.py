@@ -8,7 +8,7 @@ from typing import Any
 from reshard_lab.cli.arguments import add_plan, add_task, plan_or_file
 from reshard_lab.cli.output import Output
 from reshard_lab.cli.plan import plan_data
-from reshard_lab.errors import ReshardError, whole
+from reshard_lab.errors import whole
 from reshard_lab.planning.explain import table
 from reshard_lab.simulation import RESOLUTIONS, Timeline, simulate
 from reshard_lab.units import format_bytes, format_seconds
@@ -38,10 +38,7 @@ def run(args: argparse.Namespace) -> Output:
     timeline = simulate(made, args.resolution, core_oversubscription=args.core_oversubscription)
     text = _text(timeline, args.limit)
     if args.trace:
-        try:
-            timeline.to_chrome_trace(args.trace)
-        except OSError as error:
-            raise ReshardError(f"cannot write {args.trace!r}: {error.strerror}") from None
+        timeline.to_chrome_trace(args.trace)
         text += f"\n\ntrace written to {args.trace}; open it at https://ui.perfetto.dev"
     return Output(text, {"plan": plan_data(made), "simulation": timeline_data(timeline)})
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reshard_lab.errors import need
+from reshard_lab.errors import need, write_text
 from reshard_lab.pipeline import analysis
 from reshard_lab.pipeline.analysis import Memory, Share
 from reshard_lab.pipeline.graph import Graph
@@ -154,7 +154,7 @@ class PipelineTimeline:
         ]
         text = json.dumps({"displayTimeUnit": "ms", "traceEvents": trace})
         if path is not None:
-            Path(path).write_text(text)
+            write_text("trace", path, text)
         return text
 
     def _event(self, item: int) -> Event:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reshard_lab.errors import ReshardError, need
+from reshard_lab.errors import ReshardError, need, write_text
 from reshard_lab.pipeline.checking import check
 from reshard_lab.pipeline.ops import Op
 
@@ -35,7 +35,7 @@ def to_torch_csv(schedule: Sequence[Sequence[str]], path: str | Path | None = No
     for stage, ops in enumerate(lists.ops):
         writer.writerow(f"{op.chunk * lists.stages + stage}{op.kind}{op.microbatch}" for op in ops)
     if path is not None:
-        Path(path).write_text(text.getvalue())
+        write_text("schedule", path, text.getvalue())
     return text.getvalue()
 
 
@@ -47,8 +47,11 @@ def from_torch_csv(path: str | Path) -> list[list[str]]:
     placement), and a schedule that is incomplete or deadlocks. (Torch 2.13 dumps 1F1B with the
     forwards of the last stage numbered from 1: incomplete.)
     """
-    with open(path, newline="") as file:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
+    except OSError as error:
+        raise ReshardError(f"cannot read schedule {str(path)!r}: {error.strerror}") from None
     lists = [
         [op for cell in row if (op := _op(cell, rank, len(rows), path)) is not None]
         for rank, row in enumerate(rows)

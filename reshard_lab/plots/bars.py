@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, need
-from reshard_lab.plots.svg import COLORS, INK
+from reshard_lab.plots.palette import look
+from reshard_lab.plots.svg import INK
 
 if TYPE_CHECKING:
     import pandas as pd
 
-HATCHES = ("", "//", "\\\\", "xx", "..", "--", "++")
 _STYLE = {
     "svg.hashsalt": "reshard_lab",
     "svg.fonttype": "path",
@@ -33,11 +33,11 @@ class Columns(NamedTuple):
     """A bar of the group for each value, in order of appearance."""
     value: str
     """Height of the bar."""
-    low: str
-    high: str
-    """Ends of the whisker."""
-    mark: str
-    """Where the marker stands."""
+    low: str | None = None
+    high: str | None = None
+    """Ends of the whisker, if any; both or neither."""
+    mark: str | None = None
+    """Where the marker stands, if any."""
     panel: str | None = None
     """A panel for each value; None = one panel."""
     cross: str | None = None
@@ -55,7 +55,7 @@ class Words(NamedTuple):
     value: str
     """Label of the y axis, with its unit."""
     mark: str
-    """What the marker is, for the legend."""
+    """What the marker is, for the legend; empty if there is none."""
     note: str
     """Backend, link, machine and where predictions come from; below the picture."""
     cross: str = ""
@@ -63,9 +63,9 @@ class Words(NamedTuple):
 
 
 def bars(frame: pd.DataFrame, columns: Columns, words: Words) -> Any:
-    """A matplotlib figure of ``frame``: bars with whiskers, and a marker on each.
+    """A matplotlib figure of ``frame``: bars, with whiskers and a marker where columns say so.
 
-    Series differ by colour and by hatch. Draws with no display and no global state.
+    Series differ by colour and by hatch (``palette``). Draws with no display and no global state.
     """
     missing = [c for c in columns if c is not None and c not in frame.columns]
     if missing or not len(frame):
@@ -110,16 +110,19 @@ def _panel(
         rows = frame[frame[columns.series] == name]
         x = [groups.index(g) + (i - (len(series) - 1) / 2) * wide for g in rows[columns.group]]
         value = rows[columns.value].to_numpy()
-        reach = value - rows[columns.low].to_numpy(), rows[columns.high].to_numpy() - value
-        look = {"color": COLORS[i % len(COLORS)], "hatch": HATCHES[i % len(HATCHES)]}
-        ax.bar(x, value, wide, label=name, edgecolor=INK, linewidth=0.7, **look)
-        ax.errorbar(x, value, yerr=reach, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+        fill = look(name, i)._asdict()
+        ax.bar(x, value, wide, label=name, edgecolor=INK, linewidth=0.7, **fill)
+        if columns.low is not None and columns.high is not None:
+            reach = value - rows[columns.low].to_numpy(), rows[columns.high].to_numpy() - value
+            ax.errorbar(x, value, yerr=reach, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
         dot = {"markerfacecolor": "white", "markeredgecolor": INK, "linestyle": "none"}
-        label = words.mark if i == 0 else None
-        ax.plot(x, rows[columns.mark], "D", label=label, markersize=5, **dot)
-        if columns.cross is not None:
-            label = words.cross if i == 0 else None
-            ax.plot(x, rows[columns.cross], "x", label=label, markersize=4, **dot)
+        for column, marker, said, size in (
+            (columns.mark, "D", words.mark, 5),
+            (columns.cross, "x", words.cross, 4),
+        ):
+            if column is not None:
+                label = said if i == 0 else None
+                ax.plot(x, rows[column], marker, label=label, markersize=size, **dot)
     if columns.bound is not None:
         tops = frame.groupby(columns.group, sort=False)[columns.bound].max()
         at = [groups.index(g) for g in tops.index]

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, write_text
 
 FONT = "'DejaVu Sans', Verdana, Arial, sans-serif"
 COLORS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
@@ -41,12 +41,7 @@ class Figure:
 
     def save(self, path: str | Path) -> Path:
         """Write the SVG to ``path``."""
-        target = Path(path)
-        try:
-            target.write_text(self.svg, encoding="utf-8")
-        except OSError as error:
-            raise ReshardError(f"cannot write picture {str(path)!r}: {error.strerror}") from None
-        return target
+        return write_text("picture", path, self.svg)
 
     def _repr_html_(self) -> str:
         # An image keeps its alt text and shows in notebooks that are not trusted.

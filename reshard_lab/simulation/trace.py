@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.boxes import box_text
+from reshard_lab.errors import write_text
 
 if TYPE_CHECKING:
     from reshard_lab.simulation.timeline import Timeline, Transmission
@@ -71,7 +72,7 @@ def chrome_trace(timeline: Timeline, path: str | Path | None = None) -> str:
         }
     )
     if path is not None:
-        Path(path).write_text(text)
+        write_text("trace", path, text)
     return text
 
 

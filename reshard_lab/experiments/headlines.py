@@ -1,0 +1,112 @@
+"""The paper's headline ratios beside ours, and why ours differ where they do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reshard_lab.errors import ReshardError, need
+from reshard_lab.experiments.pipelines import PAPER, PAPER_OF_SIGNAL
+from reshard_lab.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+APART = 0.10
+"""Differences above this are explained."""
+
+
+def headlines(figure7: pd.DataFrame) -> pd.DataFrame:
+    """Ours over Alpa's and over signal's throughput, beside the paper's (section 5.2).
+
+    figure7: what ``figure7`` returns, with the methods ``alpa``, ``ours`` and ``signal``.
+
+    Columns: ``model``, ``ratio`` (``"ours / alpa"``, ``"ours / signal"``), ``here``, ``paper``,
+    ``difference`` (here over paper, less 1; of the second ratio only what is missing to the
+    paper's least share) and ``why``: a sentence where that is over 10%, computed from the rows.
+    """
+    pandas = need("pandas", "notebooks", "the headlines")
+    by = {(row["model"], row["method"]): row for row in figure7.to_dict("records")}
+    models = list(dict.fromkeys(figure7["model"]))
+    for name in models:
+        missing = [m for m in ("alpa", "ours", "signal") if (name, m) not in by]
+        if missing:
+            raise ReshardError(
+                f"the headlines of {name} compare alpa, ours and signal, but the table has no "
+                f"{', '.join(missing)}; give all rows of figure7()"
+            )
+    gains = {name: _over(by[name, "ours"], by[name, "alpa"]) for name in models}
+    rows = []
+    for name in models:
+        paper = PAPER[_kind(name)]
+        alike = [gain for other, gain in gains.items() if _kind(other) == _kind(name)]
+        apart = gains[name] / paper - 1
+        why = ""
+        if abs(apart) > APART:
+            why = _why(by[name, "alpa"], by[name, "ours"], by[name, "signal"], paper, alike)
+        rows.append(_headline(name, "ours / alpa", gains[name], paper, apart, why))
+        share = _over(by[name, "ours"], by[name, "signal"])
+        short = min(0.0, share / PAPER_OF_SIGNAL - 1)
+        why = "" if short >= -APART else _why_short(by[name, "ours"])
+        rows.append(_headline(name, "ours / signal", share, PAPER_OF_SIGNAL, short, why))
+    return pandas.DataFrame(rows)
+
+
+def _headline(
+    name: str, ratio: str, here: float, paper: float, difference: float, why: str
+) -> dict[str, Any]:
+    return {
+        "model": name,
+        "ratio": ratio,
+        "here": here,
+        "paper": paper,
+        "difference": difference,
+        "why": why,
+    }
+
+
+def _kind(name: str) -> str:
+    return name.rpartition("-")[0]
+
+
+def _over(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Ratio of two throughputs."""
+    return one["tflops_per_device"] / other["tflops_per_device"]
+
+
+def _why(
+    alpa: dict[str, Any],
+    ours: dict[str, Any],
+    signal: dict[str, Any],
+    paper: float,
+    alike: list[float],
+) -> str:
+    """Which term makes the ratio: transfers, which Alpa waits for, over compute.
+
+    Where ours hides all of them and there are many microbatches, the ratio tends to
+    1 + transfers / compute, so the device speed at which it would be the paper's follows.
+    """
+    waits, computes, speed = alpa["transfers_s"], alpa["compute_s"], alpa["device_tflops"]
+    exposed = (ours["makespan_s"] - signal["makespan_s"]) / ours["microbatches"]
+    hidden = 1 - exposed / ours["transfers_s"]
+    same = speed * (paper - 1) * computes / waits
+    text = (
+        f"Transfers, of which ours hides {hidden:.0%}, are {waits / computes:.0%} of compute here "
+        f"and {paper - 1:.0%} by the paper's ratio: {format_seconds(waits)} a microbatch for "
+        f"{format_bytes(alpa['crossing_bytes'])} each way through one NIC a host, beside "
+        f"{format_seconds(computes)} of compute on {alpa['devices'] // 2} devices a stage at "
+        f"{speed:.3g} TFLOP/s each, as assumed ({same:.3g} would give the paper's ratio)"
+    )
+    if len(alike) > 1:
+        mean = sum(alike) / len(alike)
+        text += (
+            f"; the paper states one ratio for {len(alike)} sizes, whose mean here is {mean:.2f}"
+        )
+    return text + "."
+
+
+def _why_short(ours: dict[str, Any]) -> str:
+    return (
+        f"Transfers of {format_seconds(ours['transfers_s'])} a microbatch do not fit beside "
+        f"{format_seconds(ours['compute_s'])} of compute: {ours['exposed_communication_share']:.0%}"
+        " of the time of all stages is exposed communication."
+    )

@@ -1,0 +1,258 @@
+"""Pipelines over time: a row a stage and a row a link, several of them on one time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from reshard_lab.errors import ReshardError, choose
+from reshard_lab.pipeline.ops import NAMES
+from reshard_lab.pipeline.timeline import Event
+from reshard_lab.plots import svg
+from reshard_lab.plots.times import SIZE, TimeScale
+from reshard_lab.units import format_seconds
+
+MOST_BARS = 20_000
+"""More ops and transfers than this are not drawn: a bar would be a small part of a pixel."""
+MOST_NUMBERS = 256
+"""More microbatch numbers than this are left out: those of the links first."""
+LOOKS = {
+    "forward": 1,  # index of colour and hatch: see svg.fill and svg.hatch
+    "backward": 7,
+    "input gradient": 2 * 7 + 3,
+    "weight gradient": 5 * 7 + 2,
+    "activation": 6,
+    "gradient": 3 * 7 + 5,
+}
+"""How a kind of event looks; no two share a colour."""
+_LETTERS = {words: f"{letter}: {words}" for letter, words in NAMES.items()}
+_TRANSFERS = {"activation": "activation sent on", "gradient": "gradient sent back"}
+_WIDE, _STAGE, _LINK, _GAP = 660.0, 22.0, 15.0, 4.0
+_FONTS = {_STAGE: 10.0, _LINK: 9.0}
+_MARGIN = 1.5
+
+
+class Shown(NamedTuple):
+    """One pipeline to draw: what every picture of it needs."""
+
+    name: str
+    events: tuple[Event, ...]
+    end_s: float
+    shares: str
+    """Where the time went, in words."""
+    record: Any
+    """What was given."""
+
+    def rows(self) -> list[str]:
+        """The stages, then the links by sender and receiver."""
+        return sorted({event.row for event in self.events}, key=_place)
+
+
+def shown(given: Any) -> list[Shown]:
+    """What ``given`` shows: a timeline, the events of a run, or several of either by name.
+
+    Raises ReshardError for what holds no events.
+    """
+    named = given if isinstance(given, Mapping) else {"": given}
+    if not named:
+        raise ReshardError("there is no pipeline to draw; give a timeline, or several by name")
+    return [_read(str(name), record) for name, record in named.items()]
+
+
+def _read(name: str, record: Any) -> Shown:
+    events = getattr(record, "events", record)
+    if isinstance(events, str) or not isinstance(events, Sequence):
+        raise ReshardError(
+            f"{type(record).__name__} {record!r} is no pipeline over time; give what "
+            "pipeline.simulate returns, or a list of Events"
+        )
+    made = tuple(Event(*event) for event in events)
+    for event in made:
+        choose("kind of event", event.what, LOOKS)
+    if not any(event.row.startswith("stage") for event in made):
+        raise ReshardError(f"pipeline {name!r} has no op of any stage; there is nothing to draw")
+    if len(made) > MOST_BARS:
+        raise ReshardError(
+            f"pipeline {name!r} has {len(made)} ops and transfers, but a picture shows {MOST_BARS} "
+            "at most; draw fewer microbatches, or write a trace (to_chrome_trace)"
+        )
+    end = max(event.end_s for event in made)
+    return Shown(name, made, end, _shares(record, made, end), record)
+
+
+def _shares(record: Any, events: Sequence[Event], end_s: float) -> str:
+    if hasattr(record, "bubble_share"):
+        exposed = record.exposed_communication_share
+        return f"bubble {record.bubble_share:.1%}, exposed communication {exposed:.1%}"
+    stages = {event.row for event in events if event.row.startswith("stage")}
+    idle = sum(_idle(events, row, end_s) for row in stages) / len(stages)
+    return f"stages idle {idle:.1%}"
+
+
+def _idle(events: Iterable[Event], row: str, end_s: float) -> float:
+    """Share of the time in which nothing runs on ``row``, whose events do not overlap."""
+    busy = sum(event.end_s - event.start_s for event in events if event.row == row)
+    return max(0.0, 1 - busy / end_s) if end_s else 1.0
+
+
+def _place(row: str) -> tuple[bool, list[int]]:
+    """Where a row stands: ``"stage 1"`` before ``"link 0>1"``, each by its numbers."""
+    kind, _, numbers = row.partition(" ")
+    return kind != "stage", [int(n) for n in numbers.split(">")]
+
+
+def draw_pipeline(timeline: Any, caption: str | None = None) -> svg.Figure:
+    """Every op and transfer of ``timeline`` over time; its table is ``timeline.to_frame()``.
+
+    timeline:
+        a PipelineTimeline, the ``Event`` rows of a run, or several by name, such as
+        ``{"1F1B": a, "eager-1F1B": b}``, which share one time axis.
+
+    >>> from reshard_lab import pipeline
+    >>> one = pipeline.simulate(pipeline.schedule("1f1b", 2, 4), 1, 2, 0.5)
+    >>> draw_pipeline(one)
+    Figure('17 s; bubble 26.5%, exposed communication 2.9% of the time of all stages. ...')
+    """
+    drawn = shown(timeline)
+    words = [f"{one.name}: " * bool(one.name) + _ends(one) for one in drawn]
+    guide = "Numbers are microbatches; the idle share of each row stands at the right."
+    said = caption or f"{'. '.join(words)}. {guide}"
+    return svg.figure(_svg(drawn), said, _alt(drawn))
+
+
+def _ends(one: Shown) -> str:
+    return f"{format_seconds(one.end_s)}; {one.shares} of the time of all stages"
+
+
+def _svg(drawn: Sequence[Shown]) -> str:
+    rows = sorted({row for one in drawn for row in one.rows()}, key=_place)
+    scale = TimeScale(
+        12 + svg.widest(rows, SIZE) + 8, _WIDE, max(one.end_s for one in drawn) or 1.0
+    )
+    numbered = _numbered(drawn)
+    parts, y = _legend(drawn, scale)
+    for one in drawn:
+        made, y = _panel(one, scale, y, numbered)
+        parts += made
+    width = scale.right + 10 + svg.text_width("100% idle", SIZE) + 12
+    return svg.document(width, y + 44, [*parts, *scale.axis(y)], _alt(drawn))
+
+
+def _legend(drawn: Sequence[Shown], scale: TimeScale) -> tuple[list[str], float]:
+    """A swatch a kind of event, and where the next row starts."""
+    kinds = {event.what for one in drawn for event in one.events}
+    parts, x, y = [], scale.left, 10.0
+    for kind in LOOKS:
+        if kind in kinds:
+            words = {**_LETTERS, **_TRANSFERS}[kind]
+            wide = 18 + 6 + svg.text_width(words, SIZE) + 14
+            if x + wide > scale.right + 80:
+                x, y = scale.left, y + 20
+            parts.append(svg.cell(x, y, 18, 13, LOOKS[kind]))
+            parts.append(svg.label(x + 24, y + 11, words, SIZE))
+            x += wide
+    return parts, y + 22
+
+
+def _numbered(drawn: Sequence[Shown]) -> tuple[str, ...]:
+    """Rows whose bars carry numbers: all, the stages, or none, as there are few enough."""
+    stages = sum(event.row.startswith("stage") for one in drawn for event in one.events)
+    total = sum(len(one.events) for one in drawn)
+    return ("stage", "link") if total <= MOST_NUMBERS else ("stage",) * (stages <= MOST_NUMBERS)
+
+
+def _panel(
+    one: Shown, scale: TimeScale, top: float, numbered: tuple[str, ...]
+) -> tuple[list[str], float]:
+    """One pipeline under its name, and where the next one starts."""
+    y = top + 16
+    head = svg.label(scale.left, y, one.name, 12, font_weight="bold")
+    at = scale.left + (svg.text_width(one.name, 12) * 1.15 + 8) * bool(one.name)
+    parts = [head, svg.label(at, y, f"{format_seconds(one.end_s)}; {one.shares}", SIZE)]
+    y += 8
+    first = y
+    bars: list[str] = []
+    for row in one.rows():
+        high = _STAGE if row.startswith("stage") else _LINK
+        events = [event for event in one.events if event.row == row]
+        middle = y + high / 2 + 4
+        bars.append(svg.label(scale.left - 8, middle, row, SIZE, "end"))
+        bars += _row(events, scale, y, high, row.split()[0] in numbered)
+        idle = f"{_idle(events, row, one.end_s):.0%} idle"
+        bars.append(svg.label(scale.right + 10, middle, idle, SIZE))
+        y += high + _GAP
+    end = scale.x(one.end_s)
+    line = svg.line(end, first - 4, end, y, stroke_dasharray="5 3")
+    return [*parts, *scale.grid(first, y), *bars, line], y + 6
+
+
+def _row(
+    events: Sequence[Event], scale: TimeScale, y: float, high: float, numbered: bool
+) -> list[str]:
+    """Bars of one row: a path for all those of a kind, so that many are few elements."""
+    parts = []
+    room = min(scale.x(e.end_s) - scale.x(e.start_s) for e in events) - _MARGIN
+    lettered = high == _STAGE and svg.widest((e.op for e in events), _FONTS[high]) <= room
+    for kind, look in LOOKS.items():
+        bars = [event for event in events if event.what == kind]
+        if not bars:
+            continue
+        boxes = [(scale.x(e.start_s), scale.x(e.end_s) - scale.x(e.start_s)) for e in bars]
+        mean = sum(wide for _, wide in boxes) / len(boxes)
+        outline = {"stroke": svg.INK, "stroke_width": 1 if mean > 4 else 0.4 if mean > 1 else 0}
+        shape = "".join(_box(x, y, wide, high) for x, wide in boxes)
+        parts.append(_path(shape, fill=svg.fill(look), **outline))
+        if svg.hatch(look):
+            parts.append(_path(shape, fill=svg.hatch(look)))
+        if numbered:
+            words = [event.op if lettered else event.op[1:] for event in bars]
+            parts += _numbers(words, boxes, y, high, look)
+    return parts
+
+
+def _numbers(
+    texts: Sequence[str],
+    boxes: Sequence[tuple[float, float]],
+    y: float,
+    high: float,
+    look: int,
+) -> list[str]:
+    """What stands on bars with room for it, on plates where a hatch would cross."""
+    size = _FONTS[high]
+    fitting = [
+        (x + wide / 2, words, svg.text_width(words, size))
+        for (x, wide), words in zip(boxes, texts, strict=True)
+        if svg.text_width(words, size) + _MARGIN <= wide
+    ]
+    plates = "".join(
+        _box(x - wide / 2, y + (high - size - 1) / 2, wide, size + 1) for x, _, wide in fitting
+    )
+    parts = [_path(plates, fill=svg.fill(look))] if plates and svg.hatch(look) else []
+    ink, at = svg.ink_on(look), y + high / 2 + 0.36 * size
+    labels = (svg.label(x, at, words, size, "middle", fill=ink) for x, words, _ in fitting)
+    return [*parts, *labels]
+
+
+def _box(x: float, y: float, wide: float, high: float) -> str:
+    n = svg.number
+    return f"M{n(x)} {n(y)}h{n(wide)}v{n(high)}h{n(-wide)}z"
+
+
+def _path(shape: str, **style: object) -> str:
+    return f'<path d="{shape}"{svg.attributes(**style)}/>'
+
+
+def _alt(drawn: Sequence[Shown]) -> str:
+    texts = []
+    for one in drawn:
+        rows = one.rows()
+        stages = [row for row in rows if row.startswith("stage")]
+        idle = ", ".join(f"{r} {_idle(one.events, r, one.end_s):.0%}" for r in stages[:8])
+        more = " and so on" * (len(stages) > 8)
+        microbatches = len({event.microbatch for event in one.events})
+        texts.append(
+            f"{one.name or 'A pipeline'}: {len(stages)} stages and {len(rows) - len(stages)} links "
+            f"over time carry {microbatches} microbatches in {format_seconds(one.end_s)}; "
+            f"{one.shares}. Idle: {idle}{more}."
+        )
+    return " ".join(texts)

@@ -1,0 +1,45 @@
+"""A time axis: round ticks, and where a time stands on the page."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from reshard_lab.plots import svg
+from reshard_lab.plots.axis import round_steps
+from reshard_lab.units import format_seconds
+
+SIZE = 11
+_MOST = 10  # ticks
+
+
+class TimeScale(NamedTuple):
+    """Seconds from 0 to ``longest_s`` over ``width`` pixels from ``left`` on."""
+
+    left: float
+    width: float
+    longest_s: float
+
+    def x(self, time_s: float) -> float:
+        """Where ``time_s`` stands, in pixels."""
+        return self.left + self.width * time_s / self.longest_s
+
+    @property
+    def right(self) -> float:
+        """Where the axis ends, in pixels."""
+        return self.left + self.width
+
+    def axis(self, y: float) -> list[str]:
+        """The axis below all rows, at ``y``, with ticks and its name; takes 38 pixels."""
+        parts = [svg.line(self.left, y, self.right, y)]
+        for time_s in round_steps(self.longest_s, _MOST):
+            x = self.x(time_s)
+            parts.append(svg.line(x, y, x, y + 4))
+            parts.append(svg.label(x, y + 17, format_seconds(time_s), SIZE, "middle"))
+        parts.append(svg.label(self.left + self.width / 2, y + 34, "time", SIZE, "middle"))
+        return parts
+
+    def grid(self, top: float, bottom: float) -> list[str]:
+        """Faint lines up from the ticks."""
+        faint = {"stroke_width": 0.5, "stroke_opacity": 0.25}
+        xs = [self.x(time_s) for time_s in round_steps(self.longest_s, _MOST)[1:]]
+        return [svg.line(x, top, x, bottom, **faint) for x in xs]
