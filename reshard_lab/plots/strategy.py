@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from reshard_lab.plots import svg
 from reshard_lab.plots.moment import LEFT, WIDE, places, snapshot
+from reshard_lab.plots.note import note
 from reshard_lab.plots.times import TimeScale
 from reshard_lab.simulation.delivery import Piece, moment, pieces
 from reshard_lab.simulation.timeline import Timeline
@@ -98,12 +99,12 @@ def _document(
         parts += _bars(bars, y, scale)
         y += _ROW + _GAP
     parts += _axis(timeline, top, y + 2, scale, at_s)
-    y += 48
+    y += 44
     words = _reading(found)
     if per > 1:
         words += f" They are many: a bar runs from the first to the last of up to {per} of them."
-    parts.append(svg.label(LEFT, y + 6, words, _SIZE, font_style="italic"))
-    return svg.document(LEFT + WIDE + 24, y + 18, parts, alt)
+    lines, y = note(LEFT, y, words, WIDE)
+    return svg.document(LEFT + WIDE + 24, y + 12, parts + lines, alt)
 
 
 _RIGHT = LEFT + WIDE + 20
