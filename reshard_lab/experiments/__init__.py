@@ -8,9 +8,9 @@ from reshard_lab.experiments.figures import figure5, figure6, figure8
 from reshard_lab.experiments.here import Results, measure_here, recorded
 from reshard_lab.experiments.lessons import (
     chunk_times,
+    deliver,
     live_microbatches,
     model_cluster,
-    one_sender,
     rows_to_columns,
     schedulers,
     steady_state,
@@ -44,6 +44,7 @@ __all__ = [
     "Verdict",
     "chunk_times",
     "compare",
+    "deliver",
     "evaluate",
     "figure2",
     "figure3",
@@ -56,7 +57,6 @@ __all__ = [
     "measure_here",
     "model_cluster",
     "on_figure2",
-    "one_sender",
     "pieces",
     "predict",
     "recorded",

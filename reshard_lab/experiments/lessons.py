@@ -10,11 +10,10 @@ from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, need, whole
 from reshard_lab.experiments.studies import FOUR
 from reshard_lab.layout import Layout
-from reshard_lab.mesh import Mesh
-from reshard_lab.planning import plan
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import Problem, solve
-from reshard_lab.simulation import simulate
+from reshard_lab.simulation import Timeline
+from reshard_lab.simulation.delivery import one_sender
 from reshard_lab.strategies import closed_form_s
 
 if TYPE_CHECKING:
@@ -37,18 +36,22 @@ def model_cluster(hosts: int, devices_per_host: int, nic_latency: float | str = 
     )
 
 
-def one_sender(
-    hosts: int, devices: int, nic_latency: float | str = 0.0, nbytes: int = NBYTES
-) -> ReshardingTask:
-    """One unit task on the model's cluster: from device 0 to ``hosts`` x ``devices`` (A x B).
+def deliver(
+    strategy: str,
+    hosts: int,
+    devices: int,
+    chunks: int = 100,
+    nic_latency: float | str = 0.0,
+    nbytes: int = NBYTES,
+) -> Timeline:
+    """One unit task, simulated on the model's cluster: device 0 to ``hosts`` x ``devices``.
 
-    >>> [len(unit.receivers) for unit in one_sender(2, 3).unit_tasks]
-    [6]
+    >>> deliver("send_recv", hosts=2, devices=2).duration_s
+    0.4
     """
     whole("hosts", hosts, 1), whole("devices", devices, 1)
     cluster = model_cluster(hosts + 1, devices, nic_latency)
-    to = cluster.mesh((hosts, devices), first_host=1)
-    return ReshardingTask((nbytes,), "uint8", Layout(Mesh([0]), "R"), Layout(to, "R"), cluster)
+    return one_sender(strategy, nbytes, hosts, devices, cluster, chunks)
 
 
 def strategy_times(hosts: int, devices: int, chunks: int = 100) -> pd.DataFrame:
@@ -58,25 +61,23 @@ def strategy_times(hosts: int, devices: int, chunks: int = 100) -> pd.DataFrame:
     times, and copies of the slice that ``leave_sender`` by its NIC, and that
     ``enter_host``: the most by the NIC of any receiving host.
     """
-    task = one_sender(hosts, devices)
-    assert task.cluster is not None
-    t = task.nbytes / task.cluster.nic_Bps
     rows = []
     for name in FOUR:
-        timeline = simulate(plan(task, name, "naive", chunks=chunks))
+        timeline = deliver(name, hosts, devices, chunks)
+        t = timeline.plan.lower_bound_s
         moved: dict[str, int] = {"tx": 0, "rx": 0}
         for use in timeline.nic_use():
             if use.direction == "rx" or use.host == 0:
                 moved[use.direction] = max(moved[use.direction], use.nbytes)
-        exact = closed_form_s(name, task.nbytes, hosts, devices, task.cluster, chunks)
+        exact = closed_form_s(name, NBYTES, hosts, devices, timeline.cluster, chunks)
         rows.append(
             {
                 "strategy": name,
                 "paper": PAPER[name],
                 "closed_form": exact / t,
                 "simulated": timeline.duration_s / t,
-                "leave_sender": moved["tx"] / task.nbytes,
-                "enter_host": moved["rx"] / task.nbytes,
+                "leave_sender": moved["tx"] / NBYTES,
+                "enter_host": moved["rx"] / NBYTES,
             }
         )
     return need("pandas", "notebooks", "a table").DataFrame(rows).set_index("strategy").round(4)
@@ -86,16 +87,10 @@ def chunk_times(
     counts: Sequence[int], nic_latency: float | str, hosts: int = 2, devices: int = 2
 ) -> pd.DataFrame:
     """A broadcast cut into each of ``counts`` chunks: simulated time in units of t, by K."""
-    task = one_sender(hosts, devices, nic_latency)
-    assert task.cluster is not None
-    t = task.nbytes / task.cluster.nic_Bps
-    rows = [
-        {
-            "K": count,
-            "simulated": simulate(plan(task, "broadcast", "naive", chunks=count)).duration_s / t,
-        }
-        for count in counts
-    ]
+    rows = []
+    for count in counts:
+        timeline = deliver("broadcast", hosts, devices, count, nic_latency)
+        rows.append({"K": count, "simulated": timeline.duration_s / timeline.plan.lower_bound_s})
     return need("pandas", "notebooks", "a table").DataFrame(rows).set_index("K").round(4)
 
 
