@@ -8,7 +8,7 @@ from reshard_lab.cli.arguments import add_task, task_data, task_of
 from reshard_lab.cli.output import Output
 from reshard_lab.errors import whole
 from reshard_lab.layout import Layout
-from reshard_lab.plots.layouts import panel
+from reshard_lab.plots.devices import panel
 from reshard_lab.plots.text import mesh_text, side_by_side, unit_tasks_text
 from reshard_lab.resharding import ReshardingTask
 

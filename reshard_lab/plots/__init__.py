@@ -6,8 +6,9 @@ with matplotlib, which loads when a chart is drawn.
 
 from __future__ import annotations
 
+from reshard_lab.plots.devices import Panel, panel
 from reshard_lab.plots.gantt import gantt, gantt_svg
-from reshard_lab.plots.layouts import Panel, draw_layout, draw_layouts, layout_svg, panel
+from reshard_lab.plots.layouts import draw_layout, draw_layouts, layout_svg
 from reshard_lab.plots.svg import Figure, figure
 from reshard_lab.plots.unit_tasks import draw_unit_tasks, unit_tasks_svg
 

@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
-from reshard_lab.boxes import Box, box_text, box_volume, check_shape
-from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError
+from reshard_lab.boxes import box_text, check_shape
+from reshard_lab.errors import ReshardError, whole
 from reshard_lab.layout import Layout
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
-from reshard_lab.plots.plane import Plane, choose_axes, cut_up, piece, plane
-from reshard_lab.resharding import ReshardingTask
+from reshard_lab.plots.devices import LEFT, Mark, Panel, devices, mesh_words, panel, slices_of
+from reshard_lab.plots.plane import choose_axes, cut_up, plane
+from reshard_lab.resharding import ReshardingTask, UnitTask
 
 MOST = 256
 """Devices that one panel shows at most: beyond that nobody can read it."""
-_LEFT, _TOP, _GAP = 60.0, 74.0, 52.0
-_CARDS = (4, 16)  # meshes of up to 4 columns and 16 devices show each device's piece
+_TOP, _GAP = 74.0, 52.0
 _PAGE = 1080.0  # panels wider than this together go below each other
-_CHIP, _CHIP_HIGH, _CHIPS = 34.0, 26.0, 16
-
-
-class Panel(NamedTuple):
-    """One layout to draw, as plain numbers."""
-
-    title: str
-    mesh: tuple[int, ...]
-    """Shape of the mesh."""
-    boxes: Mapping[int, Box]
-    """``{device: box}`` in row-major order of the mesh."""
-    hosts: Mapping[int, int] | None = None
-    """``{device: host}``, where known."""
-
-
-def panel(
-    title: str, layout: Layout, shape: Iterable[int], cluster: Cluster | None = None
-) -> Panel:
-    """The panel of ``layout`` for a tensor of ``shape``."""
-    devices = layout.mesh.devices
-    hosts = None if cluster is None else {d: cluster.host_of(d) for d in devices}
-    return Panel(title, layout.mesh.shape, layout.boxes(shape), hosts)
 
 
 def draw_layout(
@@ -52,24 +27,38 @@ def draw_layout(
 ) -> svg.Figure:
     """One layout as a figure; ``axes`` chooses the two dimensions drawn."""
     sizes = check_shape(shape)
-    shown = panel(title or _layout_title(layout), layout, sizes)
+    shown = panel(title or layout_title(layout), layout, sizes)
     alt = _alt([shown], sizes)
-    caption = f"A tensor of shape {_times(sizes)} under {_layout_title(layout)}. {_LEGEND}"
+    caption = f"A tensor of shape {times(sizes)} under {layout_title(layout)}. {_LEGEND}"
     return svg.figure(layout_svg(sizes, [shown], axes, alt), caption, alt)
 
 
-def draw_layouts(task: ReshardingTask, axes: Sequence[int] | None = None) -> svg.Figure:
-    """Source and destination of ``task`` side by side as a figure."""
+def draw_layouts(
+    task: ReshardingTask, axes: Sequence[int] | None = None, highlight: int | None = None
+) -> svg.Figure:
+    """Source and destination of ``task`` side by side as a figure.
+
+    axes:
+        the two dimensions drawn.
+    highlight:
+        number of a unit task whose box, holders and receivers are outlined.
+    """
+    unit = None
+    if highlight is not None:
+        unit = task.unit_tasks[whole("highlight", highlight, 0, len(task.unit_tasks) - 1)]
     ends = (("Source", task.src), ("Destination", task.dst))
+    marks = (None, None) if unit is None else (_holds(unit), _needs(unit))
     shown = [
-        panel(f"{name}: {_layout_title(layout)}", layout, task.shape, task.cluster)
-        for name, layout in ends
+        panel(f"{name}: {layout_title(layout)}", layout, task.shape, task.cluster, mark)
+        for (name, layout), mark in zip(ends, marks, strict=True)
     ]
     alt = _alt(shown, task.shape)
     caption = (
-        f"A tensor of shape {_times(task.shape)} before and after: "
-        f"{_layout_title(task.src)}, then {_layout_title(task.dst)}. {_LEGEND}"
+        f"A tensor of shape {times(task.shape)} before and after: "
+        f"{layout_title(task.src)}, then {layout_title(task.dst)}. {_LEGEND}"
     )
+    if unit is not None:
+        caption += f" Outlined: unit task {highlight}, {box_text(unit.box)}."
     return svg.figure(layout_svg(task.shape, shown, axes, alt), caption, alt)
 
 
@@ -82,7 +71,8 @@ def layout_svg(
     """SVG of ``panels`` (one layout, or source and destination) of a tensor of ``shape``.
 
     Tensors of more than two dimensions show the plane of ``axes`` (default: the two that are cut
-    most), the other dimensions at index 0. Devices that hold the same slice share its colour.
+    most), the other dimensions at index 0, or where a marked box begins. Devices that hold the
+    same slice share its colour.
     """
     sizes = check_shape(shape)
     for one in panels:
@@ -109,6 +99,20 @@ def layout_svg(
     return svg.document(width, height, parts, alt or _alt(panels, sizes))
 
 
+def layout_title(layout: Layout) -> str:
+    """A layout in words."""
+    return f"{layout.spec} on a mesh of {times(layout.mesh.shape)}"
+
+
+def times(sizes: Sequence[int]) -> str:
+    """Sizes as people write them.
+
+    >>> times((4, 8)), times(())
+    ('4×8', '()')
+    """
+    return "×".join(map(str, sizes)) if sizes else "()"
+
+
 _LEGEND = "Each distinct slice has a colour; devices that hold the same one are replicas."
 
 
@@ -117,166 +121,46 @@ def _draw(
 ) -> tuple[float, float, list[str]]:
     """Width, height and parts of one panel."""
     slices = slices_of(shown.boxes)
-    frame = plane(shape, axes, 250, 180, 44)
-    named = [(box, device_list(devices)) for box, devices in slices.items()]
+    at = tuple(lo for lo, _ in shown.mark.box) if shown.mark else ()
+    frame = plane(shape, axes, 250, 180, 44, at)
+    named = [(box, device_list(members)) for box, members in slices.items()]
     parts = [svg.label(8, 22, shown.title, 14, font_weight="bold")]
-    tensor, complete = cut_up(frame, _LEFT, _TOP, named, (12, 10, 9))
+    marked = shown.mark.box if shown.mark else None
+    tensor, complete = cut_up(frame, LEFT, _TOP, named, (12, 10, 9), marked)
     parts += tensor
     bottom = _TOP + frame.height + 20
-    hidden = [f"dim {d} = 0" for d in range(len(shape)) if d not in axes and shape[d] > 1]
-    notes = ["drawn at " + ", ".join(hidden)] if hidden else []
+    hidden = [
+        f"dim {d} = {frame.index(d)}" for d in range(len(shape)) if d not in axes and shape[d] > 1
+    ]
+    notes = [shown.mark.words] if shown.mark else []
+    notes += ["drawn at " + ", ".join(hidden)] if hidden else []
     notes += [] if complete else ["some pieces are too small for their devices' numbers"]
     for words in notes:
-        parts.append(svg.label(_LEFT, bottom, words, 11, fill=svg.GREY))
+        parts.append(svg.label(LEFT, bottom, words, 11, fill=svg.GREY))
         bottom += 18
-    parts.append(svg.label(8, bottom + 14, _mesh_words(shown), 12))
-    wide, high, drawn = _devices(shown, slices, shape, axes, bottom + 24)
-    texts = [svg.text_width(shown.title, 14) * 1.1, svg.text_width(_mesh_words(shown), 12)]
-    texts.append(_LEFT + svg.widest(notes, 11))
-    return max(wide, _LEFT + frame.width + 12, 12 + max(texts)), high, parts + drawn
+    mesh = mesh_words(shown.mesh)
+    parts.append(svg.label(8, bottom + 14, mesh, 12))
+    wide, high, drawn = devices(shown, slices, frame, bottom + 24)
+    texts = [svg.text_width(shown.title, 14) * 1.1, svg.text_width(mesh, 12)]
+    texts.append(LEFT + svg.widest(notes, 11))
+    return max(wide, LEFT + frame.width + 12, 12 + max(texts)), high, parts + drawn
 
 
-def slices_of(boxes: Mapping[int, Box]) -> dict[Box, tuple[int, ...]]:
-    """Distinct non-empty boxes in order of their first device, each with its devices."""
-    found: dict[Box, tuple[int, ...]] = {}
-    for device, box in boxes.items():
-        if box_volume(box):
-            found[box] = (*found.get(box, ()), device)
-    return found
+def _holds(unit: UnitTask) -> Mark:
+    """The mark of a unit task at the source."""
+    words = f"{box_text(unit.box)} outlined: {_count(unit.senders)} may send it"
+    return Mark(unit.box, dict.fromkeys(unit.senders, "may send"), words)
 
 
-def _devices(
-    shown: Panel,
-    slices: Mapping[Box, tuple[int, ...]],
-    shape: tuple[int, ...],
-    axes: tuple[int, ...],
-    top: float,
-) -> tuple[float, float, list[str]]:
-    """The mesh, a card or a chip a device; returns right edge, bottom edge and parts."""
-    index = {box: i for i, box in enumerate(slices)}
-    rows = _rows(shown)
-    full = len(rows[0][1]) <= _CARDS[0] and len(shown.boxes) <= _CARDS[1]
-    lines = {d: _box_lines(box) for d, box in shown.boxes.items()}
-    frame = plane(shape, axes, 80, 64, 20)
-    size = _CHIP, _CHIP_HIGH
-    if full:
-        longest = max(svg.widest(text, 10.5) for text in lines.values())
-        tall = max(map(len, lines.values()))
-        noted = len(slices) < len(shown.boxes)  # some device is a replica, or empty
-        size = max(92.0, longest + 10, frame.width + 12), frame.height + 34 + 14 * (tall + noted)
-    parts: list[str] = []
-    y, right = top, 0.0
-    for name, devices in rows:
-        for line_start in range(0, len(devices), _CHIPS):
-            x = _LEFT
-            parts += _row_name(name if not line_start else "", shown, devices, y + size[1] / 2)
-            for device in devices[line_start : line_start + _CHIPS]:
-                box = shown.boxes[device]
-                if full:
-                    same = slices.get(box, (device,))
-                    parts += _card(
-                        frame, x, y, size, device, box, index.get(box), lines[device], same
-                    )
-                else:
-                    parts += _chip(x, y, device, index.get(box))
-                x += size[0] + (6 if full else 2)
-            right, y = max(right, x), y + size[1] + (8 if full else 2)
-        y += 0 if full else 4
-    return right, y + 4, parts
+def _needs(unit: UnitTask) -> Mark:
+    """The mark of a unit task at the destination."""
+    does = {d: "has it already" if d in unit.senders else "receives" for d in unit.receivers}
+    words = f"{box_text(unit.box)} outlined: it goes to {_count(unit.receivers)}"
+    return Mark(unit.box, does, words)
 
 
-def _card(
-    frame: Plane,
-    x: float,
-    y: float,
-    size: tuple[float, float],
-    device: int,
-    box: Box,
-    index: int | None,
-    lines: Sequence[str],
-    same: Sequence[int],
-) -> list[str]:
-    """One device: its number, its piece inside the tensor, the box, and whose replica it is."""
-    wide, high = size
-    first = same[0] == device
-    middle = x + wide / 2
-    dashes = None if first else "5 3"
-    parts = [svg.rect(x, y, wide, high, fill="none", stroke=svg.INK, rx=4, stroke_dasharray=dashes)]
-    parts.append(svg.label(middle, y + 16, f"device {device}", 12, "middle", font_weight="bold"))
-    parts += piece(frame, middle - frame.width / 2, y + 24, box, index or 0, elements=True)
-    at = y + 24 + frame.height
-    for words in lines:
-        at += 14
-        parts.append(svg.label(middle, at, words, 10.5, "middle"))
-    note = _replicas(device, same, wide) if index is not None else "empty"
-    return [*parts, svg.label(middle, at + 14, note, 10.5, "middle", font_style="italic")]
-
-
-def _replicas(device: int, same: Sequence[int], room: float) -> str:
-    """What a card says of the other devices that hold its slice, in ``room`` pixels."""
-    if same[0] != device:
-        return f"same as {same[0]}"
-    if len(same) == 1:
-        return ""
-    words = f"also on {device_list(same[1:])}"
-    return words if svg.text_width(words, 10.5) <= room - 4 else f"and {len(same) - 1} others"
-
-
-def _chip(x: float, y: float, device: int, index: int | None) -> list[str]:
-    """One device of a large mesh: its number on the colour of its slice, white if empty."""
-    middle, centre = x + _CHIP / 2, y + _CHIP_HIGH / 2
-    if index is not None:
-        made = svg.cell(x, y, _CHIP, _CHIP_HIGH, index)
-        return [made, *svg.centred(middle, centre, str(device), 10, index)]
-    style = {"fill": svg.PAPER, "stroke": svg.INK, "stroke_dasharray": "3 2"}
-    made = svg.rect(x, y, _CHIP, _CHIP_HIGH, **style)
-    return [made, svg.label(middle, centre + 3.6, str(device), 10, "middle")]
-
-
-def _rows(shown: Panel) -> list[tuple[str, tuple[int, ...]]]:
-    """The mesh as rows along its last axis, each named by its place on the other axes."""
-    devices, last = tuple(shown.boxes), shown.mesh[-1]
-    places = itertools.product(*(range(n) for n in shown.mesh[:-1]))
-    return [
-        (",".join(map(str, place)), devices[i * last : (i + 1) * last])
-        for i, place in enumerate(places)
-    ]
-
-
-def _row_name(name: str, shown: Panel, devices: Sequence[int], y: float) -> list[str]:
-    """What stands left of a row: its place on the mesh, and its host where all share one."""
-    if not name and len(shown.mesh) > 1:
-        return []
-    parts = [svg.label(_LEFT - 8, y, f"row {name}", 11, "end")] if name else []
-    hosts = {shown.hosts[d] for d in devices} if shown.hosts else set()
-    if len(hosts) == 1:
-        parts.append(svg.label(_LEFT - 8, y + 14, f"host {hosts.pop()}", 11, "end", fill=svg.GREY))
-    return parts
-
-
-def _mesh_words(shown: Panel) -> str:
-    """Which way the axes of the mesh run."""
-    if len(shown.mesh) == 1:
-        return "mesh axis 0 runs across"
-    down = [str(a) for a in range(len(shown.mesh) - 1)]
-    plural = "axis" if len(down) == 1 else "axes"
-    return f"mesh {plural} {', '.join(down)} down, axis {len(down)} across"
-
-
-def _box_lines(box: Box) -> list[str]:
-    """The box as an index, on one line or one a dimension."""
-    words = box_text(box)
-    if svg.text_width(words, 10.5) <= 110:
-        return [words]
-    return [f"dim {d}: {lo}:{hi}" for d, (lo, hi) in enumerate(box)]
-
-
-def _layout_title(layout: Layout) -> str:
-    return f"{layout.spec} on a mesh of {_times(layout.mesh.shape)}"
-
-
-def _times(sizes: Sequence[int]) -> str:
-    return "×".join(map(str, sizes)) if sizes else "()"
+def _count(members: Sequence[int]) -> str:
+    return f"{'device' if len(members) == 1 else 'devices'} {device_list(members)}"
 
 
 def _alt(panels: Sequence[Panel], shape: tuple[int, ...]) -> str:
@@ -284,10 +168,10 @@ def _alt(panels: Sequence[Panel], shape: tuple[int, ...]) -> str:
     held = [
         f"{p.title}: "
         + "; ".join(
-            f"{'device' if len(devices) == 1 else 'devices'} {device_list(devices)} "
-            f"{'holds' if len(devices) == 1 else 'hold'} {box_text(box)}"
-            for box, devices in slices_of(p.boxes).items()
+            f"{_count(members)} {'holds' if len(members) == 1 else 'hold'} {box_text(box)}"
+            for box, members in slices_of(p.boxes).items()
         )
+        + (f"; {p.mark.words}" if p.mark else "")
         for p in panels
     ]
-    return f"Tensor of shape {_times(shape)}. " + ". ".join(held) + "."
+    return f"Tensor of shape {times(shape)}. " + ". ".join(held) + "."

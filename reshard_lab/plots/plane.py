@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from reshard_lab.boxes import Box, box_volume
+from reshard_lab.boxes import Box, box_volume, intersect
 from reshard_lab.errors import ReshardError, whole
 from reshard_lab.plots import svg
 
@@ -16,13 +16,19 @@ _NUMBERED = 64  # and up to so many in all carry their row-major number
 
 @dataclass(frozen=True)
 class Plane:
-    """The plane of a tensor that is drawn, other dimensions at index 0, and its size in pixels."""
+    """The plane of a tensor that is drawn, and its size in pixels."""
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]
     """The dimensions drawn, down and across; one or none for tensors of fewer than two."""
     width: float
     height: float
+    at: tuple[int, ...] = ()
+    """Index of the plane in every dimension (those drawn do not count); none given = all 0."""
+
+    def index(self, dim: int) -> int:
+        """Where the plane lies in a dimension that is not drawn."""
+        return self.at[dim] if self.at else 0
 
     @property
     def rows(self) -> int:
@@ -43,25 +49,31 @@ class Plane:
 
     def meets(self, box: Box) -> bool:
         """Whether any element of ``box`` lies in the plane."""
-        hidden = (edges for d, edges in enumerate(box) if d not in self.axes)
-        return box_volume(box) > 0 and all(lo == 0 for lo, _ in hidden)
+        hidden = ((d, edges) for d, edges in enumerate(box) if d not in self.axes)
+        return box_volume(box) > 0 and all(lo <= self.index(d) < hi for d, (lo, hi) in hidden)
 
 
 def plane(
-    shape: tuple[int, ...], axes: tuple[int, ...], width: float, height: float, unit: float
+    shape: tuple[int, ...],
+    axes: tuple[int, ...],
+    width: float,
+    height: float,
+    unit: float,
+    at: tuple[int, ...] = (),
 ) -> Plane:
-    """The plane fitted into ``width`` × ``height``; an element is at most ``unit`` wide.
+    """The plane at index ``at``, fitted into ``width`` × ``height``.
 
-    Proportions are kept for few elements, and up to 2 to 1 for many.
+    An element is at most ``unit`` wide. Proportions are kept for few elements, and up to 2 to 1
+    for many.
     """
     rough = Plane(shape, axes, width, height)
     rows, columns = max(rough.rows, 1), max(rough.columns, 1)
     if rows <= _CELLS and columns <= _CELLS:
         side = min(unit, width / columns, height / rows)
-        return Plane(shape, axes, max(side * columns, 24.0), max(side * rows, 24.0))
+        return Plane(shape, axes, max(side * columns, 24.0), max(side * rows, 24.0), at)
     aspect = min(max(columns / rows, 0.5), 2.0)
     wide = min(width, height * aspect)
-    return Plane(shape, axes, wide, wide / aspect)
+    return Plane(shape, axes, wide, wide / aspect, at)
 
 
 def choose_axes(
@@ -93,22 +105,44 @@ def choose_axes(
 
 
 def cut_up(
-    frame: Plane, x: float, y: float, slices: Sequence[tuple[Box, str]], sizes: Sequence[float]
+    frame: Plane,
+    x: float,
+    y: float,
+    slices: Sequence[tuple[Box, str]],
+    sizes: Sequence[float],
+    marked: Box | None = None,
 ) -> tuple[list[str], bool]:
     """The whole plane in its slices, each coloured by its place in ``slices`` and labelled.
 
     A label takes the largest of ``sizes`` that fits, upright if it must. Also returns whether
-    every slice got one.
+    every slice got one. A ``marked`` box is outlined, under the labels.
     """
     parts = [svg.rect(x, y, frame.width, frame.height, fill="none", stroke=svg.INK)]
+    names: list[str] = []
     complete = True
     for index, (box, words) in enumerate(slices):
         if frame.meets(box):
             left, top, wide, high = frame.place(box)
-            name = _fitted(words, x + left, y + top, wide, high, index, sizes)
-            parts += [svg.cell(x + left, y + top, wide, high, index), *name]
+            plate = marked is not None and intersect(box, marked) is not None
+            name = _fitted(words, x + left, y + top, wide, high, index, sizes, plate)
+            parts.append(svg.cell(x + left, y + top, wide, high, index))
+            names += name
             complete = complete and bool(name)
-    return parts + _ticks(frame, x, y, [box for box, _ in slices if frame.meets(box)]), complete
+    if marked is not None:
+        parts.append(outline(frame, x, y, marked, 4))
+    return parts + names + _ticks(
+        frame, x, y, [box for box, _ in slices if frame.meets(box)]
+    ), complete
+
+
+def outline(frame: Plane, x: float, y: float, box: Box, thick: float) -> str:
+    """A thick line around ``box``, just inside of its edges; nothing if it is empty."""
+    if not box_volume(box):
+        return ""
+    left, top, wide, high = frame.place(box)
+    line = min(thick, wide / 2, high / 2)
+    inside = x + left + line / 2, y + top + line / 2, wide - line, high - line
+    return svg.rect(*inside, fill="none", stroke=svg.INK, stroke_width=line)
 
 
 def piece(frame: Plane, x: float, y: float, box: Box, index: int, elements: bool) -> list[str]:
@@ -147,17 +181,30 @@ def _numbers(
 
 
 def _fitted(
-    words: str, x: float, y: float, wide: float, high: float, index: int, sizes: Sequence[float]
+    words: str,
+    x: float,
+    y: float,
+    wide: float,
+    high: float,
+    index: int,
+    sizes: Sequence[float],
+    plate: bool,
 ) -> list[str]:
-    """``words`` in the middle of a cell at the largest size that fits, or nothing."""
+    """``words`` in the middle of a cell at the largest size that fits, or nothing.
+
+    With a ``plate`` in the colour of the cell behind them they can stand on a line.
+    """
     middle, centre = x + wide / 2, y + high / 2
     for size in sizes:
         length = svg.text_width(words, size) + 4
+        turn: str | None = f"rotate(-90 {svg.number(middle)} {svg.number(centre)})"
         if length <= wide and size + 1 <= high:
-            return svg.centred(middle, centre, words, size, index)
-        if length <= high and size + 1 <= wide:
-            turn = f"rotate(-90 {svg.number(middle)} {svg.number(centre)})"
-            return svg.centred(middle, centre, words, size, index, turn)
+            turn = None
+        elif length > high or size + 1 > wide:
+            continue
+        behind = middle - length / 2, centre - size / 2 - 1, length, size + 2
+        ground = [svg.rect(*behind, fill=svg.fill(index), transform=turn)] if plate else []
+        return [*ground, *svg.centred(middle, centre, words, size, index, turn)]
     return []
 
 
@@ -174,7 +221,7 @@ def _ticks(frame: Plane, x: float, y: float, boxes: Sequence[Box]) -> list[str]:
         shown = _spaced(boxes, frame.axes[0], frame.rows, scale, across=False)
         parts += [svg.label(x - 4, y + e * scale + 3.5, str(e), 10, "end") for e in shown]
         at = x - 10 - svg.text_width(str(frame.rows), 10), y + frame.height / 2
-        turn = f"rotate(-90 {svg.number(at[0])} {svg.number(at[1])})"
+        turn: str | None = f"rotate(-90 {svg.number(at[0])} {svg.number(at[1])})"
         parts.append(svg.label(*at, f"dim {frame.axes[0]}", 11, "middle", transform=turn))
     return parts
 

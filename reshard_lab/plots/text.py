@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from reshard_lab.boxes import Box, box_text, box_volume, intersect
 from reshard_lab.cluster import Cluster
 from reshard_lab.planning.explain import device_list, table
-from reshard_lab.plots.layouts import Panel, slices_of
+from reshard_lab.plots.devices import Panel, slices_of
 from reshard_lab.resharding import ReshardingTask, UnitTask, nic_hosts
 from reshard_lab.units import format_bytes
 

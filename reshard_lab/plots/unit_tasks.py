@@ -9,7 +9,7 @@ from reshard_lab.boxes import Box, box_text, box_volume, check_shape, intersect
 from reshard_lab.errors import whole
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
-from reshard_lab.plots.layouts import slices_of
+from reshard_lab.plots.devices import slices_of
 from reshard_lab.plots.plane import Plane, choose_axes, piece, plane
 from reshard_lab.resharding import ReshardingTask, UnitTask
 from reshard_lab.units import format_bytes
@@ -23,11 +23,14 @@ def draw_unit_tasks(
     whole_slices: bool = False,
     limit: int = 16,
     axes: Sequence[int] | None = None,
+    highlight: int | None = None,
 ) -> svg.Figure:
     """The unit tasks of ``task`` as a figure, at most ``limit`` of them.
 
     whole_slices:
         show the text's reading instead, in which a source slice travels whole.
+    highlight:
+        number of the unit task that is outlined; it is among those shown.
     """
     units = task.whole_slice_tasks if whole_slices else task.unit_tasks
     ends = task.src.boxes(task.shape), task.dst.boxes(task.shape)
@@ -37,8 +40,10 @@ def draw_unit_tasks(
         f"{task.src.spec} to {task.dst.spec}. A device wears the colour of its own slice: "
         "on the left of the source, on the right of the destination."
     )
-    made = unit_tasks_svg(task.shape, units, *ends, limit=limit, axes=axes)
-    return svg.figure(made, caption, _alt(units, limit))
+    made = unit_tasks_svg(task.shape, units, *ends, limit, axes, highlight)
+    if highlight is not None:
+        caption += f" Outlined: unit task {highlight}."
+    return svg.figure(made, caption, _alt(units, limit, highlight))
 
 
 def unit_tasks_svg(
@@ -48,6 +53,7 @@ def unit_tasks_svg(
     dst_boxes: Mapping[int, Box],
     limit: int = 16,
     axes: Sequence[int] | None = None,
+    highlight: int | None = None,
 ) -> str:
     """SVG with a row a unit task: its box in the tensor, its bytes, from whom, to whom.
 
@@ -56,14 +62,15 @@ def unit_tasks_svg(
     has a dashed outline.
     """
     sizes = check_shape(shape)
-    shown = units[: whole("limit", limit)]
+    shown = _shown(len(units), limit, highlight)
     frame = plane(sizes, choose_axes(sizes, (u.box for u in units), axes), 84, _ROW - 10, 12)
     sources, targets = _colors(src_boxes), _colors(dst_boxes)
-    needs = [_needed(unit, dst_boxes) for unit in shown]
+    needs = {i: _needed(units[i], dst_boxes) for i in shown}
     rows = [
         [_words(name, bold=True) for name in ("unit task", "", "box", "size", "from", "", "to")]
     ]
-    for i, unit in enumerate(shown):
+    for i in shown:
+        unit = units[i]
         row = [
             _words(str(i)),
             _map(frame, unit.box, sources.get(unit.senders[0], 0)),
@@ -73,20 +80,35 @@ def unit_tasks_svg(
             _Cell(30, lambda x, y: [svg.arrow(x, y, 30)]),
             _chips(unit.receivers, targets, unit.senders),
         ]
-        rows.append([*row, _words(needs[i] or "all")] if any(needs) else row)
-    if any(needs):
+        rows.append([*row, _words(needs[i] or "all")] if any(needs.values()) else row)
+    if any(needs.values()):
         rows[0].append(_words("needed there", bold=True))
     width, height, parts = _table(rows)
+    if highlight is not None:
+        top = _HEAD + (highlight - shown.start) * _ROW + 2
+        style = {"fill": "none", "stroke": svg.INK}
+        parts.append(svg.rect(6, top, width - 12, _ROW - 4, stroke_width=3, **style))
     notes = []
-    if len(units) > len(shown):
+    if shown.start:
+        notes.append(f"unit tasks {shown.start} to {shown.stop - 1} of {len(units)}")
+    elif len(units) > len(shown):
         notes.append(f"... and {len(units) - len(shown)} more")
-    if any(set(u.senders) & set(u.receivers) for u in shown):
+    if any(set(units[i].senders) & set(units[i].receivers) for i in shown):
         notes.append("dashed, or local: holds the box already, so nothing is sent")
     for words in notes:
         parts.append(svg.label(12, height + 10, words, _SIZE, font_style="italic"))
         height += 20
     width = max(width, 24 + svg.widest(notes, _SIZE))
-    return svg.document(width, height, parts, _alt(units, limit))
+    return svg.document(width, height, parts, _alt(units, limit, highlight))
+
+
+def _shown(count: int, limit: int, highlight: int | None) -> range:
+    """Which of ``count`` unit tasks have a row: the first, or the last up to ``highlight``."""
+    if highlight is None:
+        return range(min(count, whole("limit", limit)))
+    most = whole("limit", limit, 1)
+    first = max(0, whole("highlight", highlight, 0, count - 1) - most + 1)
+    return range(first, min(count, first + most))
 
 
 class _Cell(NamedTuple):
@@ -165,13 +187,15 @@ def _needed(unit: UnitTask, dst_boxes: Mapping[int, Box]) -> str:
     return f"{low} each" if low == high else f"{low} to {high}"
 
 
-def _alt(units: Sequence[UnitTask], limit: int) -> str:
+def _alt(units: Sequence[UnitTask], limit: int, highlight: int | None) -> str:
     """The picture in words, one sentence a unit task."""
+    shown = _shown(len(units), limit, highlight)
     words = [
-        f"Unit task {i}: {box_text(u.box)}, {format_bytes(u.nbytes)}, from "
-        f"{device_list(u.senders)} to {device_list(u.receivers)}."
-        for i, u in enumerate(units[:limit])
+        f"Unit task {i}{' (outlined)' if i == highlight else ''}: {box_text(units[i].box)}, "
+        f"{format_bytes(units[i].nbytes)}, from "
+        f"{device_list(units[i].senders)} to {device_list(units[i].receivers)}."
+        for i in shown
     ]
-    if len(units) > limit:
-        words.append(f"And {len(units) - limit} more.")
+    if len(units) > len(shown):
+        words.append(f"And {len(units) - len(shown)} more.")
     return " ".join(words) or "No unit tasks: the tensor is empty."
