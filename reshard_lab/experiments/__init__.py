@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from reshard_lab.experiments.compare import Case, Fit, compare, fit_one_transfer
 from reshard_lab.experiments.exercise import Verdict, predict
-from reshard_lab.experiments.figures import figure5, figure6, figure8
-from reshard_lab.experiments.here import Results, measure_here, recorded
+from reshard_lab.experiments.figures import (
+    FIGURE5,
+    FIGURE6,
+    FIGURE8,
+    Method,
+    figure5,
+    figure5_cases,
+    figure6,
+    figure8,
+    suite_cases,
+)
+from reshard_lab.experiments.here import Results, measure_here, ranking, recorded
 from reshard_lab.experiments.lessons import (
     chunk_times,
     deliver,
@@ -35,9 +45,13 @@ from reshard_lab.experiments.teaching import (
 )
 
 __all__ = [
+    "FIGURE5",
+    "FIGURE6",
+    "FIGURE8",
     "SUITE",
     "Case",
     "Fit",
+    "Method",
     "Results",
     "Scale",
     "SuiteCase",
@@ -49,6 +63,7 @@ __all__ = [
     "figure2",
     "figure3",
     "figure5",
+    "figure5_cases",
     "figure6",
     "figure8",
     "fit_one_transfer",
@@ -59,6 +74,7 @@ __all__ = [
     "on_figure2",
     "pieces",
     "predict",
+    "ranking",
     "recorded",
     "rows_to_columns",
     "scaling",
@@ -67,6 +83,7 @@ __all__ = [
     "steady_state",
     "strategy_map",
     "strategy_times",
+    "suite_cases",
     "suite_task",
     "sweep",
     "table2",

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, whole
 from reshard_lab.experiments.compare import Case, compare
-from reshard_lab.experiments.suite import FULL, SUITE, Scale, case_devices_per_host, suite_task
+from reshard_lab.experiments.suite import (
+    FULL,
+    SUITE,
+    Scale,
+    case_devices_per_host,
+    suite_case,
+    suite_task,
+)
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
@@ -102,10 +109,15 @@ def suite_cases(
     scale: Scale = FULL,
     methods: Sequence[Method] = FIGURE6,
     chunk_nbytes: int = 1,
+    numbers: Sequence[int] = tuple(range(1, len(SUITE) + 1)),
 ) -> list[Case]:
-    """The nine cases of table 2, of figures 6 (section 5.1.2) and 8 (section 5.3.1)."""
+    """The cases of table 2, of figures 6 (section 5.1.2) and 8 (section 5.3.1).
+
+    numbers:
+        which of the nine; all, unless given.
+    """
     cases = []
-    for case in SUITE:
+    for case in map(suite_case, numbers):
         per = case_devices_per_host(case, scale)
         cluster = make(case.src_hosts + case.dst_hosts, per)
         task = suite_task(case.number, cluster, scale)

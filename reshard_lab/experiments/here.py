@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +64,30 @@ def _measure(
     with opened(name, why, _FIT, repeats, warmup) as (place, done):
         frame = compare(cases(place.make), place.measure)
     return Results(frame, label_of(place, done)[1], name)
+
+
+def ranking(frame: pd.DataFrame, by: str | Sequence[str], apart: float = 0.25) -> pd.DataFrame:
+    """Whether the methods came in as predicted: one row a point, its columns named in ``by``.
+
+    Columns: ``1``, ``2`` and so on, the methods as measured, from the fastest to the slowest, and
+    ``as_predicted``: no two of them changed places whose predictions are more than ``apart`` of
+    the shorter one apart. Closer ones may.
+    """
+    rows = {}
+    for point, part in frame.groupby(by, sort=False):
+        times = part[["method", "predicted_s", "measured_s"]].to_dict("records")
+        held = all(
+            a["measured_s"] <= b["measured_s"]
+            for a, b in itertools.permutations(times, 2)
+            if a["predicted_s"] * (1 + apart) < b["predicted_s"]
+        )
+        order = [row["method"] for row in sorted(times, key=lambda r: r["measured_s"])]
+        places = {str(place): name for place, name in enumerate(order, 1)}
+        rows[point] = {**places, "as_predicted": held}
+    pandas = need("pandas", "notebooks", "a table")
+    made = pandas.DataFrame.from_dict(rows, orient="index")
+    names = [by] if isinstance(by, str) else list(by)
+    return made.rename_axis(names[0]) if len(names) == 1 else made.rename_axis(names)
 
 
 def recorded(figure: str) -> Results:

@@ -29,10 +29,12 @@ PAPER = {
 }
 
 
-def model_cluster(hosts: int, devices_per_host: int, nic_latency: float | str = 0.0) -> Cluster:
-    """The cluster of section 3.1: NICs of 10 Gbit/s, and inside a host everything is free."""
+def model_cluster(
+    hosts: int, devices_per_host: int, nic_latency: float | str = 0.0, nic: str = "10Gbps"
+) -> Cluster:
+    """The cluster of section 3.1: inside a host everything is free."""
     return Cluster(
-        hosts, devices_per_host, "10Gbps", nic_latency=nic_latency, intra="inf", intra_latency=0
+        hosts, devices_per_host, nic, nic_latency=nic_latency, intra="inf", intra_latency=0
     )
 
 
@@ -43,6 +45,7 @@ def deliver(
     chunks: int = 100,
     nic_latency: float | str = 0.0,
     nbytes: int = NBYTES,
+    nic: str = "10Gbps",
 ) -> Timeline:
     """One unit task, simulated on the model's cluster: device 0 to ``hosts`` x ``devices``.
 
@@ -50,7 +53,7 @@ def deliver(
     0.4
     """
     whole("hosts", hosts, 1), whole("devices", devices, 1)
-    cluster = model_cluster(hosts + 1, devices, nic_latency)
+    cluster = model_cluster(hosts + 1, devices, nic_latency, nic)
     return one_sender(strategy, nbytes, hosts, devices, cluster, chunks)
 
 
