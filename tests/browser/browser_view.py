@@ -1,0 +1,117 @@
+"""An explorer in an open notebook: its controls by their labels, its picture, and what it does."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+CHANGES_WITHIN_MS = 10_000
+
+PICTURE = "figure > svg"
+CHANGED = """([root, before]) => {
+    const svg = root.querySelector("figure > svg");
+    return svg && svg.outerHTML !== before;
+}"""
+# The height of the picture, and where what follows it begins, at every frame that is shown.
+WATCH = """root => {
+    const seen = window.seen = { heights: [], tops: [] };
+    const step = () => {
+        if (window.seen !== seen) return;
+        const figure = root.querySelector("figure");
+        const after = figure?.closest(".jupyter-widgets")?.nextElementSibling;
+        seen.heights.push(figure?.querySelector("svg")?.getBoundingClientRect().height ?? 0);
+        seen.tops.push(after ? after.offsetTop : 0);
+        requestAnimationFrame(step);
+    };
+    step();
+}"""
+SEEN = """() => new Promise(done => requestAnimationFrame(() => {
+    const seen = window.seen;
+    window.seen = null;
+    done(seen);
+}))"""
+# From the press of a key to the first change of the drawing in the document, in milliseconds.
+TIME = """root => {
+    const took = window.took = [];
+    let pressed = null;
+    document.addEventListener("keydown", () => { pressed = performance.now(); }, true);
+    const drawn = () => root.querySelector("figure > svg");
+    let last = drawn();
+    new MutationObserver(() => {
+        const now = drawn();
+        if (!now || now === last) return;
+        if (pressed !== null && now.outerHTML !== last.outerHTML) {
+            took.push(performance.now() - pressed);
+            pressed = null;
+        }
+        last = now;
+    }).observe(root, { childList: true, subtree: true });
+}"""
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """The widgets that one cell shows."""
+
+    page: object
+    root: object
+    """Locator of the outermost box."""
+
+    def control(self, label: str):
+        """What takes the keys of the control called ``label``: a field, a menu, a handle."""
+        row = self.root.locator(".jupyter-widgets").filter(
+            has=self.page.locator(f'> .widget-label:text-is("{label}"), > label:text-is("{label}")')
+        )
+        return row.locator("input, select, textarea, .noUi-handle").first
+
+    def labels(self) -> list[str]:
+        """The labels of all controls."""
+        return self.root.locator(".widget-label").all_inner_texts()
+
+    def drawing(self) -> str:
+        """The picture's SVG."""
+        return self.root.locator(PICTURE).evaluate("svg => svg.outerHTML")
+
+    def words(self, part: str) -> str:
+        """Text of the ``part`` of the explorer, a CSS selector."""
+        return self.root.locator(part).inner_text()
+
+    def press(self, label: str, key: str) -> None:
+        """Press a key in a control and wait until the picture is another one."""
+        self.control(label).focus()
+        before = self.drawing()
+        self.page.keyboard.press(key)
+        self.changed(before)
+
+    def changed(self, before: str) -> None:
+        """Wait until the picture differs from ``before``."""
+        root = self.root.element_handle()
+        self.page.wait_for_function(CHANGED, arg=[root, before], timeout=CHANGES_WITHIN_MS)
+
+    def watch(self) -> None:
+        """Look at the picture in every frame from now on."""
+        self.root.evaluate(WATCH)
+
+    def seen(self) -> dict[str, list[float]]:
+        """Heights of the picture, and tops of what follows, in every frame watched; stops."""
+        return self.page.evaluate(SEEN)
+
+    def timed(self) -> None:
+        """Take the time from the press of a key to the changed drawing, from now on."""
+        self.root.evaluate(TIME)
+
+    def times_ms(self) -> list[float]:
+        """The times taken, in milliseconds."""
+        return self.page.evaluate("window.took")
+
+    def picture(self, path: Path) -> Path:
+        """Save a picture of the explorer."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.root.screenshot(path=path)
+        return path
+
+
+def explorer(page, number: int = 0) -> Explorer:
+    """Explorer ``number`` among those that the open notebook shows, when it is there."""
+    boxes = ".jp-OutputArea-output > .jupyter-widgets, .jp-OutputArea-output > * > .jupyter-widgets"
+    root = page.locator(boxes).nth(number)
+    root.locator(PICTURE).wait_for(timeout=CHANGES_WITHIN_MS)
+    return Explorer(page, root)
