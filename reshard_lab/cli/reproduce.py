@@ -1,17 +1,17 @@
-"""``reshard-lab reproduce``: the paper's figures 5, 6 and 8, measured on this machine."""
+"""``reshard-lab reproduce``: the paper's figures, measured on this machine or simulated."""
 
 from __future__ import annotations
 
 import argparse
 
-from reshard_lab.cli.output import MEASURED, Output, Show, frame_text
+from reshard_lab.cli.output import Output
 from reshard_lab.cli.run import environment_rows
 from reshard_lab.experiments.places import PLACES
 from reshard_lab.experiments.reproduce import Reproduction, reproduce
 from reshard_lab.experiments.tables import Table
-from reshard_lab.units import format_seconds
+from reshard_lab.planning.explain import table
 
-HELP = "measure figures 5, 6 and 8 here, beside their predictions"
+HELP = "measure figures 5, 6 and 8 here, beside their predictions; simulate 4, 7 and 9"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Output:
-    """Measure, write, and print the tables."""
+    """Measure, write, and print what came out, in short; the tables are in the files."""
     done = reproduce(args.out, args.size or "standard", args.where, patient=args.patient)
     data = {
         "label": done.label,
@@ -42,30 +42,41 @@ def run(args: argparse.Namespace) -> Output:
 
 
 def _text(done: Reproduction) -> str:
-    blocks = [_table(table) for table in done.tables]
-    lines = [f"{name:<12} {words}" for name, words in environment_rows(done.environment)]
+    """A line a figure, the headlines beside the paper's, and where it all comes from."""
+    rows = [(t.name, t.kind, t.headline) for t in done.tables]
+    files = [str(file) for t in done.tables for file in t.files]
+    lines = environment_rows(done.environment)
     busy = done.environment["cpu_share"]
-    lines.append(f"cores busy   {busy:.0%} at most, during timed runs")
-    lines.append(f"predicted    {done.place.predicted}")
+    lines.append(("cores busy", f"{busy:.0%} at most, during timed runs"))
+    lines.append(("predicted", done.place.predicted))
     if done.place.caution:
-        lines.append(f"             {done.place.caution}")
-    files = [f"written to   {', '.join(map(str, table.files))}" for table in done.tables]
-    return "\n\n".join([*blocks, "\n".join([*lines, *files])])
+        lines.append(("", done.place.caution))
+    lines.append(("written to", f"{files[0].rpartition('figure')[0] or '.'}: {_names(files)}"))
+    return "\n\n".join(
+        [
+            "\n".join(table(rows)),
+            *(_headlines(t) for t in done.tables if t.name == "figure7_headlines"),
+            "\n".join(f"{name:<12} {words}" for name, words in lines),
+        ]
+    )
 
 
-def _table(table: Table) -> str:
-    """The rows of one figure, those of each sweep under its name."""
-    place = ("hosts", "devices") if table.name == "figure5" else ("case", "source", "destination")
-    columns: dict[str, tuple[str, Show]] = {name: (name, str) for name in place}
-    for name, (title, show) in MEASURED.items():
-        if name == "strategy":
-            columns["method"] = ("method", str)
-            continue
-        if name == "measured_s":
-            columns["simulated_s"] = ("simulated", format_seconds)
-        columns[name] = (title, show)
-    if "sweep" not in table.frame:
-        return f"{table.title}\n{frame_text(table.frame, columns)}"
-    sweeps = table.frame.groupby("sweep", sort=False)
-    parts = [f"one device -> {name}\n{frame_text(rows, columns)}" for name, rows in sweeps]
-    return "\n\n".join([table.title, *parts])
+def _names(files: list[str]) -> str:
+    """``figure5.csv .json .png .svg, ...``: every stem once."""
+    kinds: dict[str, list[str]] = {}
+    for file in files:
+        stem, _, kind = file.rpartition("/")[2].rpartition(".")
+        kinds.setdefault(stem, []).append(f".{kind}")
+    return ", ".join(stem + " ".join(ends) for stem, ends in sorted(kinds.items()))
+
+
+def _headlines(shown: Table) -> str:
+    """Throughput ratios of figure 7 here and in the paper, and why they differ."""
+    rows = [("figure 7", "", "here", "paper")]
+    reasons = []
+    for row in shown.frame.to_dict("records"):
+        least = "at least " * (row["ratio"] == "ours / signal")
+        rows.append((row["model"], row["ratio"], f"{row['here']:.2f}", f"{least}{row['paper']:g}"))
+        if row["why"]:
+            reasons.append(f"{row['model']}: {row['why']}")
+    return "\n".join([*table(rows), *reasons])

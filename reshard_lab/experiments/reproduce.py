@@ -1,4 +1,4 @@
-"""The main job: figures 5, 6 and 8 measured here, beside their predictions, into a folder."""
+"""The main job: figures 5, 6 and 8 measured here, 4, 7 and 9 simulated, into a folder."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from reshard_lab.experiments.figures import (
     suite_cases,
 )
 from reshard_lab.experiments.places import Place, find_place, label_of, opened
+from reshard_lab.experiments.simulated import simulated
 from reshard_lab.experiments.suite import Scale
 from reshard_lab.experiments.tables import Picture, Table, write
 from reshard_lab.plots.bars import Columns
@@ -78,14 +79,17 @@ def reproduce(
 
     On an emulated cluster where the machine allows it, else over its loopback, and everything
     written says which; ``where`` chooses. Writes a CSV, a PNG, an SVG and the environment (JSON)
-    for each figure into ``out``. ``size`` is one of ``quick``, ``standard`` and ``full``;
-    ``quiet`` leaves out the progress bar; ``patient`` waits for other programs to leave the cores.
+    for each figure into ``out``. Figures 4, 7 and 9 are simulated before that, which takes
+    seconds, and say so (see ``simulated``). ``size`` is one of ``quick``, ``standard`` and
+    ``full``; ``quiet`` leaves out the progress bar; ``patient`` waits for other programs to leave
+    the cores.
     """
     folder = _folder(out)
     tqdm = need("tqdm", "run", "a progress bar").tqdm
     need("pandas", "notebooks", "a reproduction"), need("matplotlib", "notebooks", "a chart")
     name, why = find_place(where)
     how = SIZES[name, size]
+    tables = simulated(folder)
     with opened(name, why, how.nbytes, how.repeats, how.warmup, patient) as (place, done):
         figure5 = figure5_cases(place.make, how.nbytes, FIGURE5, how.chunk_nbytes)
         suite = suite_cases(place.make, how.scale, METHODS, how.chunk_nbytes)
@@ -96,11 +100,9 @@ def reproduce(
             ]
     environment, label = label_of(place, done)
     pictures = _pictures(frames[0], frames[1], how)
-    tables = tuple(
-        write(folder, picture, label, {"environment": environment, "predicted": place.about})
-        for picture in pictures
-    )
-    return Reproduction(place, environment, label, tables)
+    about = {"environment": environment, "predicted": place.about}
+    tables += tuple(write(folder, picture, label, about) for picture in pictures)
+    return Reproduction(place, environment, label, tuple(sorted(tables, key=lambda t: t.name)))
 
 
 def _pictures(figure5: pd.DataFrame, suite: pd.DataFrame, size: Size) -> list[Picture]:
@@ -109,6 +111,7 @@ def _pictures(figure5: pd.DataFrame, suite: pd.DataFrame, size: Size) -> list[Pi
     chunks = f"broadcast in chunks of at least {format_bytes(size.chunk_nbytes)}"
     scaled = f"every dimension 1/{size.scale.shrink} of the paper's, {chunks}"
     case = "case (7 and 8 are the same)"
+    widest = figure5[(figure5["sweep"] == TWO_DEVICES) & (figure5["hosts"] == 4)]
     columns = Columns(
         group="case",
         series="method",
@@ -129,6 +132,7 @@ def _pictures(figure5: pd.DataFrame, suite: pd.DataFrame, size: Size) -> list[Pi
             columns._replace(group="count", panel="sweep"),
             {ONE_HOST: "devices on the host", TWO_DEVICES: "hosts of 2 devices"},
             {"split", "concurrent"},  # one task: the same broadcast
+            f"broadcast to 4 hosts of 2 devices: {_gain(widest, 'broadcast', 'send_recv')}",
         ),
         Picture(
             "figure6",
@@ -138,6 +142,7 @@ def _pictures(figure5: pd.DataFrame, suite: pd.DataFrame, size: Size) -> list[Pi
             columns,
             case,
             set(),
+            f"broadcast, over the cases: {_gain(suite, 'broadcast', 'alpa')}",
         ),
         Picture(
             "figure8",
@@ -147,8 +152,23 @@ def _pictures(figure5: pd.DataFrame, suite: pd.DataFrame, size: Size) -> list[Pi
             columns,
             case,
             set(),
+            f"ensemble, over the cases: {_gain(suite, 'ensemble', 'naive')}",
         ),
     ]
+
+
+def _gain(rows: pd.DataFrame, method: str, other: str) -> str:
+    """How many times as fast ``method`` is as ``other``, measured and predicted, in words."""
+
+    def ratios(column: str) -> str:
+        slow, fast = (
+            rows[rows["method"] == name][column].reset_index(drop=True) for name in (other, method)
+        )
+        low, high = f"{min(slow / fast):.2f}", f"{max(slow / fast):.2f}"
+        return low if low == high else f"{low} to {high}"
+
+    measured, predicted = ratios("measured_s"), ratios("predicted_s")
+    return f"{measured} times as fast as {other} (predicted {predicted})"
 
 
 def _of(suite: pd.DataFrame, methods: tuple[Any, ...]) -> pd.DataFrame:

@@ -27,6 +27,8 @@ class Picture(NamedTuple):
     """Label of the x axis, or one for each panel."""
     left_out: set[str]
     """Methods that are in the table but not drawn."""
+    headline: str = ""
+    """What it says, in one line."""
 
 
 class Table(NamedTuple):
@@ -36,6 +38,10 @@ class Table(NamedTuple):
     title: str
     frame: pd.DataFrame
     files: tuple[Path, ...]
+    headline: str
+    """What it says, in one line."""
+    kind: str
+    """``"measured"`` or ``"simulated"``."""
 
 
 def write(folder: Path, picture: Picture, label: str, about: Mapping[str, Any]) -> Table:
@@ -68,4 +74,5 @@ def write(folder: Path, picture: Picture, label: str, about: Mapping[str, Any]) 
         pictures = save(bars(drawn, picture.columns, words), folder / picture.name)
     except OSError as error:
         raise ReshardError(f"cannot write into {str(folder)!r}: {error.strerror}") from None
-    return Table(picture.name, picture.title, frame, (table, stamp, *pictures))
+    files = (table, stamp, *pictures)
+    return Table(picture.name, picture.title, frame, files, picture.headline, "measured")

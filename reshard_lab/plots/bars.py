@@ -91,6 +91,7 @@ def bars(frame: pd.DataFrame, columns: Columns, words: Words) -> Any:
             ax.set_xlabel(words.group if isinstance(words.group, str) else words.group[name])
             if name:
                 ax.set_title(name, fontsize=9)
+        axes[0].set_ylim(bottom=0)  # of all panels; before the last is drawn it would cut that
         axes[0].set_ylabel(words.value)
         handles, labels = axes[0].get_legend_handles_labels()
         # The title is the legend's, so that the layout keeps the two apart.
@@ -129,7 +130,6 @@ def _panel(
         left, right = ([x + side for x in at] for side in (-0.46, 0.46))
         ax.hlines(tops, left, right, INK, "--", label=words.bound, linewidth=1.2)
     ax.set_xticks(range(len(groups)), [str(g) for g in groups])
-    ax.set_ylim(bottom=0)
     ax.grid(axis="y", linewidth=0.4, alpha=0.5)
     ax.set_axisbelow(True)
 

@@ -111,7 +111,7 @@ def draw_pipeline(timeline: Any, caption: str | None = None) -> svg.Figure:
     >>> from reshard_lab import pipeline
     >>> one = pipeline.simulate(pipeline.schedule("1f1b", 2, 4), 1, 2, 0.5)
     >>> draw_pipeline(one)
-    Figure('17 s; bubble 26.5%, exposed communication 2.9% of the time of all stages. ...')
+    Figure('17 s; bubble 22.1%, exposed communication 7.4% of the time of all stages. ...')
     """
     drawn = shown(timeline)
     words = [f"{one.name}: " * bool(one.name) + _ends(one) for one in drawn]

@@ -1,0 +1,137 @@
+"""The figures on pipelines, simulated, as files: 4, 7 and 9."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reshard_lab.errors import ReshardError
+from reshard_lab.experiments.headlines import headlines
+from reshard_lab.experiments.pipelines import FIGURE7, Figure4, figure4, figure7, figure9
+from reshard_lab.experiments.tables import Table
+from reshard_lab.pipeline import device_speed
+from reshard_lab.plots.bars import Columns, Words, bars, save
+from reshard_lab.plots.memory import draw_memory
+from reshard_lab.plots.pipeline import draw_pipeline
+from reshard_lab.units import format_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_COLUMNS = Columns("model", "method", "tflops_per_device", bound="device_tflops")
+_VALUE = "throughput (TFLOP/s a device)"
+
+
+def simulated(folder: Path, preset: str = "p3.8xlarge") -> tuple[Table, ...]:
+    """Figures 4, 7 and 9 and the headlines of 7, written into ``folder``; takes seconds.
+
+    Each has a CSV, its pictures, and a JSON that says what the simulation rests on.
+    """
+    label, about = _basis(preset)
+    bars7, bars9 = figure7(preset=preset), figure9(preset=preset)
+    try:
+        return (
+            _write4(folder, figure4()),
+            _write7(folder, bars7, label, about),
+            _write_headlines(folder, headlines(bars7), label),
+            _write9(folder, bars9, label, about),
+        )
+    except OSError as error:
+        raise ReshardError(f"cannot write into {str(folder)!r}: {error.strerror}") from None
+
+
+def _basis(preset: str) -> tuple[str, dict[str, Any]]:
+    """What figures 7 and 9 rest on, in words and in numbers with their sources."""
+    speeds = {dtype: device_speed(preset, dtype) for dtype in ("float16", "float32")}
+    stated = " and ".join(f"{s.flops_per_s / 1e12:.4g} ({dtype})" for dtype, s in speeds.items())
+    label = (
+        f"Simulated, not measured: {preset}, compute at {stated} TFLOP/s a device as stated in its "
+        "description, transfers as planned for an otherwise idle network, forwards recomputed."
+    )
+    return label, {"preset": preset, "speeds": {k: s._asdict() for k, s in speeds.items()}}
+
+
+def _write4(folder: Path, made: Figure4) -> Table:
+    one, eager = made.timelines.values()
+    label = "Simulated: forwards of 1 s, backwards of 2 s, transfers of 0.5 s each way, overlapped."
+    named = {f"{name}, simulated": timeline for name, timeline in made.timelines.items()}
+    pictures = (
+        draw_pipeline(named).save(folder / "figure4.svg"),
+        draw_memory(named).save(folder / "figure4_memory.svg"),
+    )
+    headline = (
+        f"eager-1F1B ends after {format_seconds(eager.makespan_s)}, 1F1B after "
+        f"{format_seconds(one.makespan_s)}; stage 0 keeps {eager.peak_live[0]} and "
+        f"{one.peak_live[0]} microbatches"
+    )
+    title = "Figure 4: 1F1B and eager-1F1B"
+    files = _rows(folder, "figure4", title, made.frame, label, {})
+    return Table("figure4", title, made.frame, (*files, *pictures), headline, "simulated")
+
+
+def _write7(folder: Path, frame: pd.DataFrame, label: str, about: dict[str, Any]) -> Table:
+    title = "Figure 7, simulated: training throughput on 2 pipeline stages"
+    methods = "\n".join(f"{level.name}: {level.about}." for level in FIGURE7[2:])
+    words = Words(
+        title, "model", _VALUE, "", f"{_folded(label)}\n{methods}", bound="speed of the device"
+    )
+    pictures = save(bars(frame, _COLUMNS, words), folder / "figure7")
+    by = frame.pivot(index="model", columns="method", values="tflops_per_device")
+    gains, shares = by["ours"] / by["alpa"], by["ours"] / by["signal"]
+    headline = (
+        f"ours / alpa {_range(gains)}, ours / signal {_range(shares)}; "
+        "beside the paper's in figure7_headlines"
+    )
+    files = _rows(folder, "figure7", title, frame, label, about)
+    return Table("figure7", title, frame, (*files, *pictures), headline, "simulated")
+
+
+def _write_headlines(folder: Path, frame: pd.DataFrame, label: str) -> Table:
+    title = "Headlines of figure 7, here and in the paper"
+    file = folder / "figure7_headlines.csv"
+    frame.assign(label=label).to_csv(file, index=False)
+    apart = int((frame["why"] != "").sum())
+    headline = f"{apart} of {len(frame)} ratios are over 10% from the paper's, and say why"
+    return Table("figure7_headlines", title, frame, (file,), headline, "simulated")
+
+
+def _write9(folder: Path, frame: pd.DataFrame, label: str, about: dict[str, Any]) -> Table:
+    title = "Figure 9, simulated: throughput over microbatches of the same size"
+    keys = ["model", "microbatches"]
+    signal = frame[frame["method"] == "signal"].set_index(keys)["tflops_per_device"]
+    drawn = frame[frame["method"] != "signal"].join(signal.rename("signal_tflops"), on=keys)
+    columns = _COLUMNS._replace(group="microbatches", panel="model", bound="signal_tflops")
+    steps = "overlap: 1F1B; eager_1f1b: eager-1F1B; ours: that with weights delayed."
+    words = Words(
+        title, "microbatches", _VALUE, "", f"{_folded(label)}\n{steps}", bound="signal (bound)"
+    )
+    pictures = save(bars(drawn, columns, words), folder / "figure9")
+    most = frame[frame["microbatches"] == frame["microbatches"].max()]
+    by = most.pivot(index="model", columns="method", values="tflops_per_device")
+    steps = ", ".join(
+        f"{name} {_range(by[name] / by['broadcast'])}" for name in ("overlap", "eager_1f1b", "ours")
+    )
+    headline = f"at {most['microbatches'].iloc[0]} microbatches, over broadcast: {steps}"
+    files = _rows(folder, "figure9", title, frame, label, about)
+    return Table("figure9", title, frame, (*files, *pictures), headline, "simulated")
+
+
+def _rows(
+    folder: Path, name: str, title: str, frame: pd.DataFrame, label: str, about: dict[str, Any]
+) -> tuple[Path, Path]:
+    """The CSV, and the JSON that says what it rests on."""
+    table, stamp = folder / f"{name}.csv", folder / f"{name}.json"
+    frame.assign(label=label).to_csv(table, index=False)
+    said = {"figure": title, "label": label, **about}
+    stamp.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+    return table, stamp
+
+
+def _range(values: pd.Series) -> str:
+    low, high = f"{values.min():.2f}", f"{values.max():.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _folded(label: str) -> str:
+    return label.replace(", transfers", ",\ntransfers")
