@@ -15,17 +15,20 @@ from reshard_lab.experiments.figures import (
     figure8,
     suite_cases,
 )
+from reshard_lab.experiments.headlines import headlines
 from reshard_lab.experiments.here import Results, measure_here, ranking, recorded
 from reshard_lab.experiments.lessons import (
     chunk_times,
     deliver,
     live_microbatches,
     model_cluster,
+    overlap_steps,
     rows_to_columns,
     schedulers,
     steady_state,
     strategy_times,
 )
+from reshard_lab.experiments.pipelines import figure4, figure7, figure9
 from reshard_lab.experiments.studies import (
     figure3,
     full_duplex,
@@ -62,16 +65,21 @@ __all__ = [
     "evaluate",
     "figure2",
     "figure3",
+    "figure4",
     "figure5",
     "figure5_cases",
     "figure6",
+    "figure7",
     "figure8",
+    "figure9",
     "fit_one_transfer",
     "full_duplex",
+    "headlines",
     "live_microbatches",
     "measure_here",
     "model_cluster",
     "on_figure2",
+    "overlap_steps",
     "pieces",
     "predict",
     "ranking",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from reshard_lab.errors import choose, need
 from reshard_lab.experiments.compare import Case, compare
 from reshard_lab.experiments.places import find_place, label_of, opened
+from reshard_lab.experiments.tables import stamp_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +29,7 @@ class Results:
     """A measured table, and what was measured where."""
 
     frame: pd.DataFrame
-    """One row a plan (see ``compare``)."""
+    """One row a plan (see ``compare``), each saying where it was measured."""
     label: str
     """Backend, link, machine, and what predictions rest on."""
     place: str
@@ -63,7 +64,8 @@ def _measure(
 ) -> Results:
     with opened(name, why, _FIT, repeats, warmup) as (place, done):
         frame = compare(cases(place.make), place.measure)
-    return Results(frame, label_of(place, done)[1], name)
+    environment, label = label_of(place, done)
+    return Results(stamp_rows(frame, label, environment), label, name)
 
 
 def ranking(frame: pd.DataFrame, by: str | Sequence[str], apart: float = 0.25) -> pd.DataFrame:

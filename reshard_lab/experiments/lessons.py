@@ -27,6 +27,13 @@ PAPER = {
     "global_allgather": "2t",
     "broadcast": "t + A·t/K",
 }
+OVERLAP_STEPS = (
+    ("1F1B, transfers block", "1f1b", False, False),
+    ("1F1B, overlapped", "1f1b", True, False),
+    ("eager-1F1B, overlapped", "eager_1f1b", True, False),
+    ("eager-1F1B, weights delayed", "eager_1f1b", True, True),
+)
+"""What a step is called, its schedule, whether transfers overlap, whether weights are delayed."""
 
 
 def model_cluster(
@@ -179,3 +186,25 @@ def live_microbatches(
         peaks = {f"stage {s}": live for s, live in enumerate(made.peak_live)}
         rows.append({"schedule": name, **peaks})
     return need("pandas", "notebooks", "a table").DataFrame(rows).set_index("schedule")
+
+
+def overlap_steps(
+    microbatches: Sequence[int] = (8,),
+    stages: int = 4,
+    forward_s: float = 1.0,
+    backward_s: float = 2.0,
+    transfer_s: float = 0.5,
+) -> pd.DataFrame:
+    """Seconds until a pipeline ends, step by step from transfers that block to the paper's method.
+
+    One row a step, one column a number of microbatches.
+    """
+    rows = []
+    for words, name, overlap, delay in OVERLAP_STEPS:
+        row: dict[str, object] = {"step": words}
+        for count in microbatches:
+            lists = pipeline.schedule(name, stages, count, delay_weights=delay)
+            made = pipeline.simulate(lists, forward_s, backward_s, transfer_s, overlap=overlap)
+            row[f"M = {count}"] = made.makespan_s
+        rows.append(row)
+    return need("pandas", "notebooks", "a table").DataFrame(rows).set_index("step").round(4)

@@ -44,6 +44,12 @@ class Table(NamedTuple):
     """``"measured"`` or ``"simulated"``."""
 
 
+def stamp_rows(frame: pd.DataFrame, label: str, environment: Mapping[str, Any]) -> pd.DataFrame:
+    """``frame`` with columns that say, on every row, where it was measured."""
+    keys = ("where", "link", "cpu", "torch", "commit")
+    return frame.assign(label=label, **{key: environment[key] for key in keys})
+
+
 def write(folder: Path, picture: Picture, label: str, about: Mapping[str, Any]) -> Table:
     """The CSV, the stamp (JSON) and the two pictures of one figure.
 
@@ -51,9 +57,7 @@ def write(folder: Path, picture: Picture, label: str, about: Mapping[str, Any]) 
     ``about`` holds the same in numbers.
     """
     frame = picture.frame
-    environment = about["environment"]
-    keys = ("where", "link", "cpu", "torch", "commit")
-    stamped = frame.assign(label=label, **{key: environment[key] for key in keys})
+    stamped = stamp_rows(frame, label, about["environment"])
     runs = f"Bars: median of {frame['runs'].iloc[0]} runs; whiskers: the slowest and the fastest."
     words = Words(
         picture.title,
