@@ -9,7 +9,13 @@ from __future__ import annotations
 from reshard_lab.plots.devices import Panel, panel
 from reshard_lab.plots.gantt import gantt, gantt_svg
 from reshard_lab.plots.layouts import draw_layout, draw_layouts, layout_svg
+from reshard_lab.plots.measured import draw_measured
+from reshard_lab.plots.memory import draw_memory
+from reshard_lab.plots.pipeline import draw_pipeline
+from reshard_lab.plots.stack import stacked
+from reshard_lab.plots.strategy import draw_strategy
 from reshard_lab.plots.svg import Figure, figure
+from reshard_lab.plots.traffic import draw_traffic
 from reshard_lab.plots.unit_tasks import draw_unit_tasks, unit_tasks_svg
 
 __all__ = [
@@ -17,11 +23,17 @@ __all__ = [
     "Panel",
     "draw_layout",
     "draw_layouts",
+    "draw_measured",
+    "draw_memory",
+    "draw_pipeline",
+    "draw_strategy",
+    "draw_traffic",
     "draw_unit_tasks",
     "figure",
     "gantt",
     "gantt_svg",
     "layout_svg",
     "panel",
+    "stacked",
     "unit_tasks_svg",
 ]

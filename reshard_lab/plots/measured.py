@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from reshard_lab.errors import ReshardError
 from reshard_lab.plots import svg
 from reshard_lab.plots.axis import round_steps
-from reshard_lab.plots.measurements import Bar, case_of, read, records, where
+from reshard_lab.plots.measurements import Bar, Table, case_of, read, records, where
 from reshard_lab.plots.note import note
 from reshard_lab.plots.palette import look
 from reshard_lab.units import format_seconds
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from reshard_lab.runtime import Measurement
 
 _AXES = {"bandwidth": "effective bandwidth (Gbit/s)", "time": "time"}
 _HATCHES = {"": 0, "//": 1, "\\\\": 2, "--": 3, "xx": 4, "++": 4, "..": 5, "oo": 5}
@@ -30,14 +24,12 @@ MOST_BARS = 256
 """More bars than this are not drawn: choose some cases or methods."""
 
 
-def draw_measured(
-    table: pd.DataFrame | Sequence[Measurement], what: str = "bandwidth", title: str = ""
-) -> svg.Figure:
+def draw_measured(table: Table, what: str = "bandwidth", title: str = "") -> svg.Figure:
     """Measured bars with the spread of their runs, what was predicted and simulated, the bound.
 
     table:
         rows as ``experiments.compare`` makes them and data/results/ keeps them, with columns that
-        say where they were measured; or measurements.
+        say where they were measured (or such rows as dictionaries); or measurements.
     what:
         ``"bandwidth"`` (of the tensor, section 5) or ``"time"``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from reshard_lab.errors import ReshardError, choose
 from reshard_lab.plots.bars import Columns
@@ -53,11 +53,15 @@ class Case(NamedTuple):
     axis: str
 
 
-def records(table: pd.DataFrame | Sequence[Measurement]) -> list[dict[str, Any]]:
-    """The rows of a table, or of measurements, as dictionaries."""
+Table: TypeAlias = "pd.DataFrame | Sequence[Mapping[str, Any]] | Sequence[Measurement]"
+"""A table, its rows as dictionaries, or measurements."""
+
+
+def records(table: Table) -> list[dict[str, Any]]:
+    """The rows of ``table`` as dictionaries."""
     if hasattr(table, "to_dict"):
         return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
-    return [_of_measurement(m) for m in table]
+    return [dict(row) if isinstance(row, Mapping) else _of_measurement(row) for row in table]
 
 
 def _of_measurement(m: Measurement) -> dict[str, Any]:

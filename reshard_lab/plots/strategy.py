@@ -17,7 +17,7 @@ from reshard_lab.units import format_bytes, format_seconds
 MOST_BARS = 256
 """More pieces than this in all rows of receivers are drawn several to a bar."""
 _ROW, _GAP, _SIZE, _HOST_GAP = 16.0, 2.0, 10, 7.0
-_NAMES = {
+NAMES = {
     "send_recv": "send/recv",
     "local_allgather": "send/recv + local all-gather",
     "global_allgather": "send/recv + global all-gather",
@@ -57,14 +57,6 @@ def draw_strategy(
         caption += f" Above: what each device holds after {format_seconds(at_s)}."
     alt = _alt(timeline, found, at_s)
     return svg.figure(_document(timeline, found, at_s, until_s, alt), caption, alt)
-
-
-def strategy_svg(
-    timeline: Timeline, at_s: float | None = None, until_s: float | None = None
-) -> str:
-    """SVG of ``draw_strategy``."""
-    found = pieces(timeline)
-    return _document(timeline, found, at_s, until_s, _alt(timeline, found, at_s))
 
 
 def _document(
@@ -185,12 +177,12 @@ def _axis(
     return parts
 
 
-_NOW = {"stroke": "#D55E00", "stroke_width": 2.5, "stroke_opacity": 0.7}
+_NOW = {"stroke": "#D55E00", "stroke_width": 1.8, "stroke_opacity": 0.7}
 
 
 def _name(timeline: Timeline) -> str:
     strategy = timeline.plan.strategy
-    return _NAMES.get(strategy, strategy)
+    return NAMES.get(strategy, strategy)
 
 
 def _reading(found: Sequence[Piece]) -> str:

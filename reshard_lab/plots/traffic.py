@@ -25,15 +25,14 @@ _LIGHT, _DARK = (255, 255, 255), (0, 114, 178)  # of Okabe and Ito's blue
 def draw_traffic(plans: Plan | Traffic | Mapping[str, Plan | Traffic]) -> svg.Figure:
     """Host-to-host bytes of a plan as a figure, or of several by name on one scale of colours.
 
-    A row is a host that sends, a column one that takes in; what stays within a host stands in
-    brackets and uses no NIC. The busiest sides of NICs are outlined. Its table is
+    A row is a host that sends, a column one that takes in. What stays within a host is in
+    brackets, and uses no NIC. The busiest sides of NICs are outlined. The picture's table is
     ``planning.traffic.traffic(plan).to_frame()``.
     """
     shown = _read(plans)
-    busiest = [f"{name + ': ' if name else ''}{_busiest(t)}" for name, t in shown.items()]
     caption = (
-        "Bytes from host (row) to host (column); darker is more, brackets stay within a host. "
-        + " ".join(busiest)
+        "Bytes from host (row) to host (column): darker is more, what is in brackets stays within "
+        "a host. Outlined: the busiest sides of NICs, which no order of the transfers can beat."
     )
     alt = " ".join(_alt(name, t) for name, t in shown.items())
     return svg.figure(_svg(shown, alt), caption, alt)

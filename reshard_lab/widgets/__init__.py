@@ -6,6 +6,18 @@ are the pictures of ``plots``.
 
 from __future__ import annotations
 
+from reshard_lab.widgets.measurement import measurement_explorer
 from reshard_lab.widgets.panel import Explorer, View, explorer
+from reshard_lab.widgets.pipeline import pipeline_explorer
+from reshard_lab.widgets.strategy import strategy_explorer
+from reshard_lab.widgets.traffic import traffic_explorer
 
-__all__ = ["Explorer", "View", "explorer"]
+__all__ = [
+    "Explorer",
+    "View",
+    "explorer",
+    "measurement_explorer",
+    "pipeline_explorer",
+    "strategy_explorer",
+    "traffic_explorer",
+]

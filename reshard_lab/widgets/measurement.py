@@ -1,0 +1,109 @@
+"""The measurement explorer: measured tables, case by case and method by method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reshard_lab.errors import ReshardError
+from reshard_lab.plots.measured import draw_measured
+from reshard_lab.plots.measurements import Table, case_of, records
+from reshard_lab.units import format_seconds
+from reshard_lab.widgets.panel import Explorer, View, explorer, menu
+
+ALL = "all"
+_QUANTITIES = [("effective bandwidth", "bandwidth"), ("time", "time")]
+
+
+def measurement_explorer(tables: Table | Mapping[str, Table], what: str = "bandwidth") -> Explorer:
+    """Bars of measured tables beside predicted and simulated times, for chosen cases and methods.
+
+    tables:
+        a table as ``experiments.figure5`` and the like return it when they measure, or as
+        data/results/ keeps it; or several by name. Each says where it was measured.
+    """
+    named = dict(tables) if isinstance(tables, Mapping) else {"measured": tables}
+    if not named:
+        raise ReshardError("measurement_explorer got no table; give one, or several by name")
+    rows = {name: records(table) for name, table in named.items()}
+    first = next(iter(rows))
+    groups = {
+        "": {
+            "figure": menu("figure", list(rows), first),
+            "case": menu("case", [ALL, *_cases(rows[first])], ALL, "24em"),
+            "method": menu("method", [ALL, *_methods(rows[first])], ALL),
+            "what": menu("show", _QUANTITIES, what, "20em"),
+        }
+    }
+
+    def draw(figure: str, case: str, method: str, what: str) -> View:
+        return _view(figure, rows[figure], case, method, what)
+
+    return explorer("measurement explorer", groups, draw)
+
+
+def _view(
+    figure: str, rows: Sequence[Mapping[str, Any]], case: str, method: str, what: str
+) -> View:
+    """Cases and methods that this figure does not have count as all."""
+    cases, methods = _cases(rows), _methods(rows)
+    chosen = [
+        row
+        for row in rows
+        if (case not in cases or _name(row) == case)
+        and (method not in methods or row["method"] == method)
+    ]
+    if not chosen:
+        raise ReshardError(f"{figure} has no row of case {case!r} and method {method!r}")
+    drawn = draw_measured(chosen, what, figure)
+    return View(
+        drawn,
+        _table(chosen),
+        _facts(chosen),
+        settings={"case": {"options": [ALL, *cases]}, "method": {"options": [ALL, *methods]}},
+    )
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    case = case_of(row)
+    return f"{case.panel}: {case.group}" if case.panel else case.group
+
+
+def _cases(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(map(_name, rows)))
+
+
+def _methods(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(row["method"] for row in rows))
+
+
+_HEAD = (
+    "case",
+    "method",
+    "predicted",
+    "simulated",
+    "measured",
+    "fastest",
+    "slowest",
+    "over predicted",
+)
+_TIMES = "predicted_s", "simulated_s", "measured_s", "fastest_s", "slowest_s"
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    lines: list[tuple[str, ...]] = [_HEAD]
+    for row in rows:
+        times = (format_seconds(row[name]) if name in row else "" for name in _TIMES)
+        over = f"{row['measured_s'] / row['predicted_s']:.3f}"
+        lines.append((_name(row), str(row["method"]), *times, over))
+    return lines
+
+
+def _facts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    over = [row["measured_s"] / row["predicted_s"] for row in rows]
+    facts = {"measured / predicted": f"{min(over):.3f} to {max(over):.3f}"}
+    if all("simulated_s" in row for row in rows):
+        over = [row["measured_s"] / row["simulated_s"] for row in rows]
+        facts["measured / simulated"] = f"{min(over):.3f} to {max(over):.3f}"
+    spread = max((row["slowest_s"] - row["fastest_s"]) / row["measured_s"] for row in rows)
+    return {**facts, "widest spread of runs": f"{spread:.0%} of the median"}

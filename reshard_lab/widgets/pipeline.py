@@ -1,0 +1,115 @@
+"""The pipeline explorer: a schedule with its transfers and its memory, beside a second one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reshard_lab.errors import need
+from reshard_lab.pipeline import SCHEDULES, PipelineTimeline, schedule, simulate
+from reshard_lab.plots.memory import draw_memory
+from reshard_lab.plots.pipeline import draw_pipeline
+from reshard_lab.plots.stack import stacked
+from reshard_lab.units import format_seconds, parse_seconds
+from reshard_lab.widgets.panel import Explorer, View, checkbox, explorer, menu, slider, text
+
+_NONE = "nothing"
+
+
+def pipeline_explorer(
+    name: str = "eager_1f1b",
+    other: str = "1f1b",
+    stages: int = 4,
+    microbatches: int = 8,
+    forward: str = "1ms",
+    backward: str = "2ms",
+    transfer_ms: float = 0.5,
+    overlap: bool = True,
+    delay_weights: bool = False,
+) -> Explorer:
+    """Stages, links and memory of a pipeline over time, with another schedule on the same axis.
+
+    ``forward`` and ``backward`` are the times of one microbatch on one stage (t_F, t_B),
+    ``transfer_ms`` that of a transfer to a neighbouring stage, each way (c).
+    """
+    groups = {
+        "Schedules": {
+            "name": menu("schedule", SCHEDULES, name),
+            "other": menu("compare with", (_NONE, *SCHEDULES), other),
+            "overlap": checkbox("transfers overlap with compute", overlap),
+            "delay_weights": checkbox("backward weight delaying", delay_weights),
+        },
+        "Size": {
+            "stages": slider("stages", stages, 1, 8),
+            "microbatches": slider("microbatches", microbatches, 1, 32),
+        },
+        "Times": {
+            "forward": text("t_F: a forward", forward),
+            "backward": text("t_B: a backward", backward),
+            "transfer_ms": _fine("c: a transfer (ms)", transfer_ms, 10.0),
+        },
+    }
+    return explorer("pipeline explorer", groups, _view)
+
+
+def _fine(description: str, value: float, most: float) -> Any:
+    """A number to the tenth, drawn anew while it moves."""
+    return need("ipywidgets", "notebooks", "an explorer").FloatSlider(
+        value,
+        min=0.0,
+        max=most,
+        step=0.1,
+        readout_format=".1f",
+        description=description,
+        style={"description_width": "initial"},
+        layout={"width": "24em"},
+    )
+
+
+def _view(
+    name: str,
+    other: str,
+    stages: int,
+    microbatches: int,
+    forward: str,
+    backward: str,
+    transfer_ms: float,
+    overlap: bool,
+    delay_weights: bool,
+) -> View:
+    forward_s, backward_s = parse_seconds(forward, "t_F"), parse_seconds(backward, "t_B")
+    found = {
+        one: simulate(
+            schedule(one, stages, microbatches, delay_weights=delay_weights),
+            forward_s,
+            backward_s,
+            transfer_ms / 1e3,
+            overlap=overlap,
+        )
+        for one in dict.fromkeys((name, other))
+        if one != _NONE
+    }
+    figure = stacked(draw_pipeline(found), draw_memory(found))
+    return View(figure, _table(found), _facts(found))
+
+
+def _facts(found: dict[str, PipelineTimeline]) -> dict[str, str]:
+    facts = {
+        name: f"{format_seconds(one.makespan_s)}, bubble {one.bubble_share:.1%}, exposed "
+        f"communication {one.exposed_communication_share:.1%}, at most {max(one.peak_live)} live"
+        for name, one in found.items()
+    }
+    if len(found) == 2:
+        (_, one), (name, two) = found.items()
+        facts["time over that of " + name] = f"{one.makespan_s / two.makespan_s:.3f}"
+    return facts
+
+
+def _table(found: dict[str, PipelineTimeline]) -> list[tuple[object, ...]]:
+    """A row an op or transfer of every schedule."""
+    rows: list[tuple[object, ...]] = [("schedule", "row", "op", "what", "start", "end")]
+    for name, one in found.items():
+        rows += [
+            (name, e.row, e.op, e.what, format_seconds(e.start_s), format_seconds(e.end_s))
+            for e in one.events
+        ]
+    return rows

@@ -1,0 +1,124 @@
+"""The strategy explorer: the chunk pipeline of figure 3(d), and the other three ways, moving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from reshard_lab.cluster import Cluster
+from reshard_lab.plots.strategy import NAMES, draw_strategy
+from reshard_lab.simulation.delivery import one_sender
+from reshard_lab.simulation.timeline import Timeline
+from reshard_lab.strategies import closed_form_s
+from reshard_lab.units import format_bytes, format_seconds, parse_bandwidth, parse_bytes
+from reshard_lab.widgets.panel import Explorer, View, explorer, menu, slider, text
+
+MOST_HOSTS, MOST_DEVICES, MOST_CHUNKS = 6, 4, 100
+STEPS = 48
+"""Positions of the moment's slider: parts of the whole time."""
+_FORMULAS: dict[str, tuple[str, Callable[[float, int, int, int], float]]] = {
+    "send_recv": ("A·B·t", lambda t, a, b, k: a * b * t),
+    "local_allgather": ("A·t", lambda t, a, b, k: a * t),
+    "global_allgather": ("2t", lambda t, a, b, k: 2 * t),
+    "broadcast": ("t + A·t/K", lambda t, a, b, k: t + a * t / k),
+}
+"""What the paper writes (section 3.1), in words and as a function of t, A, B, K."""
+
+
+def strategy_explorer(
+    strategy: str = "broadcast",
+    hosts: int = 2,
+    devices: int = 2,
+    chunks: int = 8,
+    size: str = "64MiB",
+    nic: str = "10Gbps",
+    nic_latency_us: int = 20,
+) -> Explorer:
+    """One sender to A hosts of B devices: where every chunk is at a moment that can be played.
+
+    Beside the picture: time by closed form and by simulation, for the chosen strategy in its
+    facts and for all four in its table.
+    """
+    groups = {
+        "Delivery": {
+            "strategy": menu("strategy", [(v, k) for k, v in NAMES.items()], strategy, "24em"),
+            "hosts": slider("A: receiving hosts", hosts, 1, MOST_HOSTS),
+            "devices": slider("B: devices on each", devices, 1, MOST_DEVICES),
+            "chunks": slider("K: chunks of a broadcast", chunks, 1, MOST_CHUNKS),
+        },
+        "Network": {
+            "size": text("size", size),
+            "nic": text("rate of a NIC", nic),
+            "nic_latency_us": slider("NIC latency (µs)", nic_latency_us, 0, 2000, 20),
+        },
+        "Time": {"moment": slider(f"moment (of {STEPS})", STEPS // 2, 0, STEPS)},
+    }
+    return explorer("strategy explorer", groups, _view, play="moment")
+
+
+def _view(
+    strategy: str,
+    hosts: int,
+    devices: int,
+    chunks: int,
+    size: str,
+    nic: str,
+    nic_latency_us: int,
+    moment: int,
+) -> View:
+    nbytes = parse_bytes(size, "size")
+    rate = parse_bandwidth(nic, "rate of a NIC")
+    setting = nbytes, hosts, devices, chunks, rate, nic_latency_us / 1e6
+    timeline = _simulated(strategy, *setting)
+    took, t = timeline.duration_s, nbytes / rate
+    rows = _compared(*setting)
+    predicted = next(row[3] for row in rows[1:] if row[0] == NAMES[strategy])
+    facts = {
+        "simulated": format_seconds(took),
+        "closed form": predicted,
+        "one copy through a NIC (t)": format_seconds(t),
+        "simulated / t": f"{took / t:.3f}",
+    }
+    note = (
+        f"The paper writes {_FORMULAS[strategy][0]}, latency and links inside hosts free; here "
+        f"A = {hosts}, B = {devices}"
+    )
+    if strategy == "broadcast":
+        note += f", K = {min(chunks, nbytes)} chunks of {format_bytes(nbytes / chunks)}"
+    return View(draw_strategy(timeline, took * moment / STEPS), rows, facts, [f"{note}."])
+
+
+@lru_cache(maxsize=64)
+def _simulated(
+    strategy: str,
+    nbytes: int,
+    hosts: int,
+    devices: int,
+    chunks: int,
+    nic_Bps: float,
+    nic_latency_s: float,
+) -> Timeline:
+    cluster = _cluster(hosts, devices, nic_Bps, nic_latency_s)
+    return one_sender(strategy, nbytes, hosts, devices, cluster, chunks)
+
+
+def _cluster(hosts: int, devices: int, nic_Bps: float, nic_latency_s: float) -> Cluster:
+    return Cluster(hosts + 1, devices, nic=nic_Bps, nic_latency=nic_latency_s)
+
+
+def _compared(
+    nbytes: int, hosts: int, devices: int, chunks: int, nic_Bps: float, nic_latency_s: float
+) -> list[tuple[str, ...]]:
+    """Every strategy's time by the paper's formula, by closed form and by simulation."""
+    cluster = _cluster(hosts, devices, nic_Bps, nic_latency_s)
+    head = ("strategy", "formula in the paper", "by it", "closed form", "simulated", "difference")
+    rows: list[tuple[str, ...]] = [head]
+    t = nbytes / nic_Bps
+    for name, words in NAMES.items():
+        formula, by_paper = _FORMULAS[name]
+        exact = closed_form_s(name, nbytes, hosts, devices, cluster, chunks)
+        setting = nbytes, hosts, devices, chunks, nic_Bps, nic_latency_s
+        found = _simulated(name, *setting).duration_s
+        times = map(format_seconds, (by_paper(t, hosts, devices, chunks), exact, found))
+        rows.append((words, formula, *times, f"{found / exact - 1:+.2%}"))
+    return rows

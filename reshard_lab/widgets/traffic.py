@@ -1,0 +1,94 @@
+"""The traffic explorer: bytes from host to host under two ways of planning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError
+from reshard_lab.layout import Layout
+from reshard_lab.planning import Plan, plan
+from reshard_lab.planning.traffic import traffic
+from reshard_lab.plots.traffic import draw_traffic
+from reshard_lab.resharding import ReshardingTask
+from reshard_lab.strategies import STRATEGIES
+from reshard_lab.units import format_bytes, format_seconds
+from reshard_lab.widgets.panel import Explorer, View, explorer, menu
+
+Tasks: TypeAlias = ReshardingTask | Mapping[str, ReshardingTask] | None
+SCHEDULERS = ("load_balance", "naive", "greedy", "split", "concurrent")
+"""Those that never take long."""
+_NONE = "nothing"
+
+
+def traffic_explorer(
+    tasks: Tasks = None,
+    strategy: str = "send_recv",
+    other: str = "broadcast",
+    scheduler: str = "load_balance",
+) -> Explorer:
+    """Host-to-host bytes of a task under a strategy, beside those of another one.
+
+    tasks:
+        one resharding, or several by name to choose from; an example unless given.
+    """
+    named = _named(tasks)
+    first = next(iter(named))
+    groups = {
+        "": {
+            "task": menu("task", list(named), first, "28em"),
+            "strategy": menu("strategy", STRATEGIES, strategy),
+            "other": menu("compare with", (*STRATEGIES, _NONE), other),
+            "scheduler": menu("scheduler", SCHEDULERS, scheduler),
+        }
+    }
+    made: dict[tuple[str, str, str], Plan] = {}
+
+    def draw(task: str, strategy: str, other: str, scheduler: str) -> View:
+        plans = {}
+        for name in dict.fromkeys((strategy, other)):
+            key = task, name, scheduler
+            if name != _NONE and key not in made:
+                made[key] = plan(named[task], name, scheduler)
+            if name != _NONE:
+                plans[name] = made[key]
+        return _view(plans)
+
+    return explorer("traffic explorer", groups, draw)
+
+
+def _named(
+    tasks: Tasks,
+) -> dict[str, ReshardingTask]:
+    if tasks is None:
+        return {"RS0R on (2,4) to S0RR on (2,4)": _example()}
+    if isinstance(tasks, ReshardingTask):
+        shape = "×".join(map(str, tasks.shape))
+        return {f"{tasks.src.spec} to {tasks.dst.spec}, {shape} {tasks.dtype}": tasks}
+    if not tasks:
+        raise ReshardError("traffic_explorer got no tasks; give one, several by name, or none")
+    return dict(tasks)
+
+
+def _example() -> ReshardingTask:
+    """Case 3 of the paper's table 2, on its cluster."""
+    cluster = Cluster.preset("p3.8xlarge", hosts=4)
+    src = Layout(cluster.mesh((2, 4)), "RS0R")
+    dst = Layout(cluster.mesh((2, 4), first_host=2), "S0RR")
+    return ReshardingTask((1024, 1024, 512), "float32", src, dst, cluster)
+
+
+def _view(plans: Mapping[str, Plan]) -> View:
+    found = {name: traffic(made) for name, made in plans.items()}
+    rows: list[tuple[object, ...]] = [("strategy", "from", "to", "bytes", "size")]
+    for name, one in found.items():
+        rows += [
+            (name, f"host {a}", f"host {b}", n, format_bytes(n)) for (a, b), n in one.nbytes.items()
+        ]
+    facts = {
+        name: f"{format_bytes(one.crossing)} over the network, predicted "
+        f"{format_seconds(one.makespan_s)}"
+        for name, one in found.items()
+    }
+    return View(draw_traffic(found), rows, facts)
