@@ -7,15 +7,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-# The notebooks whose stored outputs `make test` compares with what they give now.
-NOTEBOOKS := notebooks/01*.ipynb notebooks/02*.ipynb
+# Notebooks whose stored outputs `make test` compares with what they give now, and those that
+# measure: they have to run, and what they print is different every time.
+STRICT := notebooks/01*.ipynb notebooks/02*.ipynb notebooks/03*.ipynb notebooks/04*.ipynb
+MEASURING :=
+NBVAL := --nbval-current-env --nbval-cell-timeout=300
 
 # Two workers; the cells of a notebook, and the tests of a module, stay together on one of them.
 # One thread a worker: more would fight over the cores and make timings jump.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
 PYTEST_FLAGS := -n 2 --dist loadscope
 
-.PHONY: help reproduce test browser notebooks lab soak bench lint types clean
+.PHONY: help reproduce test browser notebooks pictures lab soak bench lint types clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -32,9 +35,11 @@ test: $(STAMP) ## run the tests and the notebooks
 browser: $(STAMP) ## open the notebooks and views in a headless Chromium; pictures in out/
 	$(PYTEST) tests/browser
 
-notebooks: $(STAMP) ## run those notebooks again and store what they give now
-	$(BIN)/jupyter nbconvert --to notebook --execute --inplace \
-	  --ExecutePreprocessor.record_timing=False $(NOTEBOOKS)
+notebooks: $(STAMP) ## run the notebooks again and store what they give now
+	$(BIN)/python tools/notebooks.py $(STRICT) $(MEASURING)
+
+pictures: $(STAMP) ## draw the README's pictures again
+	$(BIN)/python tools/readme_pictures.py
 
 lab: $(STAMP) ## open JupyterLab on notebooks/
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/
