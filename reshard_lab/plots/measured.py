@@ -45,7 +45,7 @@ def draw_measured(table: Table, what: str = "bandwidth", title: str = "") -> svg
     axis = case_of(rows[0]).axis
     alt = _alt(found, what, axis, label)
     drawn = _svg(found, what, name, axis, label, alt)
-    caption = f"{name}. Bars: median; whiskers: the fastest and the slowest run. {label}"
+    caption = f"{name}. Bars: median; whiskers: the fastest and the slowest run."
     return svg.figure(drawn, caption, alt)
 
 
@@ -116,9 +116,10 @@ def _draw(bar: Bar, x: float, wide: float, bottom: float, scale: float, index: i
     high = bar.value * scale
     parts = [svg.cell(x, bottom - high, wide, high, index)]
     parts.append(_whisker(middle, bottom - bar.low * scale, bottom - bar.high * scale))
-    parts.append(_diamond(x + 0.26 * wide, bottom - bar.predicted * scale))
+    reach = min(4.0, 0.2 * wide)
+    parts.append(_diamond(x + 0.26 * wide, bottom - bar.predicted * scale, reach))
     if bar.simulated is not None:
-        parts.append(_cross(x + 0.74 * wide, bottom - bar.simulated * scale))
+        parts.append(_cross(x + 0.76 * wide, bottom - bar.simulated * scale, reach))
     return parts
 
 
@@ -126,12 +127,15 @@ def _whisker(x: float, low: float, high: float) -> str:
     return _path(f"M{_at(x - 3, low)}h6M{_at(x, low)}L{_at(x, high)}M{_at(x - 3, high)}h6")
 
 
-def _diamond(x: float, y: float) -> str:
-    return _path(f"M{_at(x - 4, y)}l4 -4 4 4 -4 4z", fill=svg.PAPER)
+def _diamond(x: float, y: float, reach: float = 4.0) -> str:
+    n, back = svg.number(reach), svg.number(-reach)
+    return _path(f"M{_at(x - reach, y)}l{n} {back} {n} {n} {back} {n}z", fill=svg.PAPER)
 
 
-def _cross(x: float, y: float) -> str:
-    return _path(f"M{_at(x - 3, y - 3)}l6 6m0 -6l-6 6", stroke_width=1.4)
+def _cross(x: float, y: float, reach: float = 4.0) -> str:
+    half = 0.75 * reach
+    n, back = svg.number(2 * half), svg.number(-2 * half)
+    return _path(f"M{_at(x - half, y - half)}l{n} {n}m0 {back}l{back} {n}", stroke_width=1.3)
 
 
 def _path(shape: str, **style: object) -> str:

@@ -58,9 +58,10 @@ def places(cluster: Cluster, found: Sequence[Piece], top: float) -> tuple[dict[i
             f"devices, not {len(rows)} of {across}; draw fewer"
         )
     high = len(rows) * (_HIGH + _LANE)
-    width = min(150.0, (WIDE - 50 - (across - 1) * _GAP) / across)
+    gap = _GAP if across <= 4 else _GAP / 2
+    width = min(150.0, (WIDE - 50 - (across - 1) * gap) / across)
     made = {
-        device: Box(LEFT + i * (width + _GAP), top + _LANE + r * (_HIGH + _LANE), width, r)
+        device: Box(LEFT + i * (width + gap), top + _LANE + r * (_HIGH + _LANE), width, r)
         for r, devices in enumerate(rows.values())
         for i, device in enumerate(devices)
     }
@@ -129,7 +130,7 @@ def _percent(share: float) -> str:
 
 def _way(a: Box, b: Box, words: str) -> list[str]:
     """An arrow from one device to another around the boxes between, with a piece's number."""
-    if a.row == b.row and 0 < b.left - a.left < a.width + _GAP + 1:
+    if a.row == b.row and 0 < b.left - a.left <= a.width + _GAP:
         y, start, end = a.middle, a.left + a.width, b.left
         points = [(start, y), (end, y)]
         at = (start + end - 6) / 2, y - 5

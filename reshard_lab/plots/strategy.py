@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from reshard_lab.units import format_bytes, format_seconds
 
 MOST_BARS = 256
 """More pieces than this in all rows of receivers are drawn several to a bar."""
+_MOST_IN_ROW, _FEW_IN_ROW = 24, 16  # pieces, and bars of several, whose numbers fit
 _ROW, _GAP, _SIZE, _HOST_GAP = 16.0, 2.0, 10, 7.0
 NAMES = {
     "send_recv": "send/recv",
@@ -115,20 +115,34 @@ def _rows(found: Sequence[Piece]) -> tuple[list[tuple[int, bool, list[Bar]]], in
     for p in found:
         if p.source not in takes:
             sends.setdefault(p.source, []).append(p)
+    longest = max((len(row) for row in takes.values()), default=0)
     per = max(1, len(found) // MOST_BARS)
-    made = {d: _bars_of(row, per) for d, row in takes.items()}
-    while sum(map(len, made.values())) > MOST_BARS:
+    if longest > _MOST_IN_ROW:
+        per = max(per, -(-longest // _FEW_IN_ROW))
+    gap = max((p.end_s - p.start_s for p in found), default=0.0)
+    made = {d: _bars_of(row, per, gap) for d, row in takes.items()}
+    while sum(map(len, made.values())) > MOST_BARS and per < longest:
         per += 1
-        made = {d: _bars_of(row, per) for d, row in takes.items()}
-    rows = [(d, True, _bars_of(row, per)) for d, row in sorted(sends.items())]
+        made = {d: _bars_of(row, per, gap) for d, row in takes.items()}
+    rows = [(d, True, _bars_of(row, per, gap)) for d, row in sorted(sends.items())]
     return [*rows, *((d, False, made[d]) for d in sorted(made))], per
 
 
-def _bars_of(row: Sequence[Piece], per: int) -> list[Bar]:
-    """A row's pieces, in order of time, neighbours of one group of ``per`` numbers in one bar."""
+def _bars_of(row: Sequence[Piece], per: int, gap_s: float) -> list[Bar]:
+    """A row's pieces, in order of time; those of one group of ``per`` numbers in one bar.
+
+    Not across more than ``gap_s`` seconds in which nothing comes.
+    """
     if per == 1:
         return [Bar(p.start_s, p.end_s, p.number, p.number, p.number) for p in row]
-    runs = [list(run) for _, run in itertools.groupby(row, lambda p: p.number // per)]
+    runs: list[list[Piece]] = []
+    for p in row:
+        before = runs[-1][-1] if runs else None
+        near = before is not None and p.start_s - before.end_s <= gap_s
+        if before is not None and near and before.number // per == p.number // per:
+            runs[-1].append(p)
+        else:
+            runs.append([p])
     return [
         Bar(run[0].start_s, run[-1].end_s, run[0].number, run[-1].number, run[0].number // per)
         for run in runs
