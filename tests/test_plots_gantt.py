@@ -8,7 +8,7 @@ from handed import read, tasks_of
 
 import reshard_lab as rl
 from reshard_lab import plots
-from reshard_lab.plots.gantt import MOST_BARS
+from reshard_lab.plots.spans import MOST_BARS
 
 CASES = {case["name"]: case for case in read("schedules")}
 SVG = "{http://www.w3.org/2000/svg}"

@@ -7,7 +7,7 @@ with matplotlib, which loads when a chart is drawn.
 from __future__ import annotations
 
 from reshard_lab.plots.devices import Panel, panel
-from reshard_lab.plots.gantt import gantt, gantt_svg
+from reshard_lab.plots.gantt import gantt, gantt_svg, gantts
 from reshard_lab.plots.layouts import draw_layout, draw_layouts, layout_svg
 from reshard_lab.plots.measured import draw_measured
 from reshard_lab.plots.memory import draw_memory
@@ -32,6 +32,7 @@ __all__ = [
     "figure",
     "gantt",
     "gantt_svg",
+    "gantts",
     "layout_svg",
     "panel",
     "stacked",

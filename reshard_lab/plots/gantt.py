@@ -1,168 +1,186 @@
-"""A plan over time: a row for each side of each NIC, with the lower bound as a line."""
+"""Plans over time: a row for each side of each NIC, with the lower bound as a line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from reshard_lab.errors import ReshardError
 from reshard_lab.planning.gantt import Gantt
 from reshard_lab.plots import svg
+from reshard_lab.plots.spans import GAP, MOST_BARS, ROW, Span, bars, joined
+from reshard_lab.plots.times import SIZE, TimeScale
 from reshard_lab.units import format_seconds
 
-MOST_BARS = 256
-"""More bars than this are drawn with neighbours run together."""
-_WIDE, _ROW, _GAP, _SIZE = 620.0, 22.0, 6.0, 11
-_TOP = 34.0
-_MIXED = -1
-"""Task of a run of short bars of several tasks."""
+_WIDE, _TOP = 620.0, 34.0
 
 
-class _Span(NamedTuple):
-    start: float
-    end: float
-    task: int
+class Chart(NamedTuple):
+    """What is drawn of one plan or timeline, as plain numbers."""
+
+    rows: Mapping[str, list[Span]]
+    """By name, from top to bottom."""
+    idle: Mapping[str, float]
+    """By name, the share of the whole time in which nothing happens."""
+    end_s: float
+    bound_s: float
+    inside: bool
+    """Whether some things happen inside hosts, on no row."""
 
 
 def gantt(chart: Gantt, caption: str | None = None) -> svg.Figure:
     """``chart`` (see ``Plan.gantt``) as a figure; its table is ``chart.to_frame()``."""
     words = caption or (
         f"Predicted {format_seconds(chart.makespan_s)}; lower bound "
-        f"{format_seconds(chart.lower_bound_s)} (dashed). A bar is a unit task on a NIC, numbered; "
-        "the share of the time in which the NIC lies idle stands at the right."
+        f"{format_seconds(chart.lower_bound_s)} (dashed). {_LEGEND}"
     )
     return svg.figure(gantt_svg(chart), words, _alt(chart))
 
 
+def gantts(
+    charts: Mapping[str, Gantt], moment_s: float | None = None, caption: str | None = None
+) -> svg.Figure:
+    """Several plans by name, one below the other on one time axis, as a figure.
+
+    moment_s:
+        a time that is marked: bars under way then have a thick outline, those to come are empty.
+    """
+    if not charts:
+        raise ReshardError("no plan to draw; give at least one, as {name: plan.gantt()}")
+    words = caption or (
+        "On one time axis, each with its lower bound (dashed): "
+        + "; ".join(f"{name}, {format_seconds(c.makespan_s)}" for name, c in charts.items())
+        + f". {_LEGEND}"
+    )
+    if moment_s is not None:
+        moment = format_seconds(moment_s)
+        words += f" At {moment} (the upright line): thick, under way; dotted, still to come."
+    alt = " ".join(f"{name}: {_alt(c)}" for name, c in charts.items())
+    if moment_s is not None:
+        alt += f" {format_seconds(moment_s)} is marked."
+    drawn = rows_svg({name: chart_of(c) for name, c in charts.items()}, alt, moment_s)
+    return svg.figure(drawn, words, alt)
+
+
 def gantt_svg(chart: Gantt) -> str:
     """SVG of ``chart``: time to the right, senders above receivers."""
-    rows = _rows(chart)
-    names = [_name(chart, nic, side) for nic, side in rows]
-    left = 12 + svg.widest(names, _SIZE) + 8
-    longest = max(chart.makespan_s, chart.lower_bound_s) or 1.0
-    scale = _WIDE / longest
-    drawn = _joined(list(rows.values()), longest)
-    idle = {(i.nic, i.side): i.share for i in chart.idle}
-    parts: list[str] = []
-    y = _TOP
-    for key, name, spans in zip(rows, names, drawn, strict=True):
-        parts.append(svg.label(left - 8, y + 0.7 * _ROW, name, _SIZE, "end"))
-        parts += _bars(spans, left, y, scale)
-        share = f"{idle[key]:.0%} idle"
-        parts.append(svg.label(left + _WIDE + 10, y + 0.7 * _ROW, share, _SIZE))
-        y += _ROW + _GAP
-    if not rows:
-        parts.append(svg.label(left, y + 14, "nothing crosses the network", _SIZE))
-        y += _ROW
-    parts += _axis(chart, left, y, scale)
-    notes = []
-    if sum(map(len, drawn)) < sum(map(len, rows.values())):
-        notes.append("neighbouring short bars are run together; grey: of several unit tasks")
-    if any(bar.sender_nic is None for bar in chart.bars):
-        notes.append("what happens inside hosts uses no NIC and is not drawn")
-    for words in notes:
-        parts.append(svg.label(left, y + 54, words, _SIZE, font_style="italic"))
-        y += 16
-    width = left + _WIDE + 10 + svg.text_width("100% idle", _SIZE) + 12
-    return svg.document(width, y + 44, parts, _alt(chart))
+    return rows_svg({"": chart_of(chart)}, _alt(chart))
 
 
-def _rows(chart: Gantt) -> dict[tuple[int, str], list[_Span]]:
-    """The bars of every side of a NIC: those that send by NIC, then those that receive."""
-    found: dict[tuple[int, str], list[_Span]] = {}
+def chart_of(chart: Gantt) -> Chart:
+    """The rows of a Gantt record: NIC sides that send by NIC, then those that receive."""
+    found: dict[tuple[str, int], list[Span]] = {}
     for bar in chart.bars:
         if bar.sender_nic is not None:
-            span = _Span(bar.start_s, bar.end_s, bar.task)
-            for key in [(bar.sender_nic, "tx"), *((nic, "rx") for nic in bar.receiver_nics)]:
+            span = Span(bar.start_s, bar.end_s, bar.task)
+            for key in [("tx", bar.sender_nic), *(("rx", nic) for nic in bar.receiver_nics)]:
                 found.setdefault(key, []).append(span)
-    return {key: found[key] for key in sorted(found, key=lambda k: (k[1] == "rx", k[0]))}
+    order = sorted(found, key=lambda k: (k[0] == "rx", k[1]))
+    rows = {row_name(chart.nic_text(nic), side): found[side, nic] for side, nic in order}
+    idle = {row_name(chart.nic_text(i.nic), i.side): i.share for i in chart.idle}
+    inside = any(bar.sender_nic is None for bar in chart.bars)
+    return Chart(rows, idle, chart.makespan_s, chart.lower_bound_s, inside)
 
 
-def _name(chart: Gantt, nic: int, side: str) -> str:
-    return f"{chart.nic_text(nic)} {'sends' if side == 'tx' else 'receives'}"
+def row_name(nic: str, side: str) -> str:
+    """What stands left of a row."""
+    return f"{nic} {'sends' if side == 'tx' else 'receives'}"
 
 
-def _joined(rows: Sequence[list[_Span]], longest: float) -> list[list[_Span]]:
-    """The rows with neighbouring bars run together until there are few enough to draw."""
-    least = 0.0
-    made = [_join(row, least) for row in rows]
-    while sum(map(len, made)) > MOST_BARS and least < longest:
-        least = 2 * least or longest / 4096
-        made = [_join(row, least) for row in rows]
-    return made
+def rows_svg(charts: Mapping[str, Chart], alt: str, moment_s: float | None = None) -> str:
+    """SVG of charts, by title (none for ``""``), on one time axis."""
+    names = [name for chart in charts.values() for name in chart.rows]
+    left = 12 + svg.widest(names, SIZE) + 8
+    longest = max(max(c.end_s, c.bound_s) for c in charts.values()) or 1.0
+    scale = TimeScale(left, _WIDE, longest)
+    parts: list[str] = []
+    y, joins = 0.0, False
+    for title, chart in charts.items():
+        if title:
+            parts.append(svg.label(12, y + 16, title, 12, font_weight="bold"))
+            y += 18
+        before = list(chart.rows.values())
+        drawn = joined(before, longest, min(MOST_BARS, 2 * MOST_BARS // len(charts)))
+        joins = joins or sum(map(len, drawn)) < sum(map(len, before))
+        rows, bottom = _rows(chart, drawn, scale, y + _TOP, moment_s)
+        if moment_s is not None:  # under the bars, and clear of the words above them
+            x = scale.x(min(moment_s, longest))
+            parts.append(svg.line(x, y + _TOP - 4, x, bottom, stroke=_MOMENT, stroke_width=2.5))
+        parts += [*rows, *_lines(chart, scale, y + _TOP, bottom)]
+        y = bottom + (12 if title else 0)
+    parts += scale.axis(y)
+    notes = _notes(joins, any(chart.inside for chart in charts.values()))
+    for words in notes:
+        parts.append(svg.label(left, y + 54, words, SIZE, font_style="italic"))
+        y += 16
+    width = scale.right + 10 + svg.text_width("100% idle", SIZE) + 12
+    return svg.document(width, y + 44, parts, alt)
 
 
-def _join(row: list[_Span], least: float) -> list[_Span]:
-    """Bars of one task that touch are one; so are neighbours shorter than ``least``."""
-    made: list[_Span] = []
-    for span in sorted(row):
-        if made:
-            before = made[-1]
-            touches = abs(span.start - before.end) <= least or span.start == before.end
-            same = before.task == span.task
-            short = max(before.end - before.start, span.end - span.start) < least
-            if touches and (same or short):
-                task = span.task if same else _MIXED
-                made[-1] = _Span(before.start, max(before.end, span.end), task)
-                continue
-        made.append(span)
-    return made
+_LEGEND = (
+    "A bar is a unit task on a NIC, numbered; "
+    "the share of the time in which the NIC lies idle stands at the right."
+)
+_MOMENT = "#D55E00"
 
 
-def _bars(spans: Sequence[_Span], left: float, y: float, scale: float) -> list[str]:
-    """One row; bars that overlap, as without an order, lie under each other."""
-    lanes: list[float] = []
-    placed = []
-    for span in spans:
-        lane = next((i for i, until in enumerate(lanes) if until <= span.start), len(lanes))
-        lanes[lane : lane + 1] = [span.end]
-        placed.append((span, lane))
-    high = _ROW / max(1, len(lanes))
-    parts = []
-    for span, lane in placed:
-        x, wide, top = left + span.start * scale, (span.end - span.start) * scale, y + lane * high
-        if span.task == _MIXED:
-            parts.append(svg.rect(x, top, wide, high, fill="#dddddd", stroke=svg.INK))
-            words = "several"
-        else:
-            parts.append(svg.cell(x, top, wide, high, span.task))
-            words = str(span.task)
-        size = min(_SIZE, high - 2)
-        if size >= 7 and svg.text_width(words, size) + 4 < wide:
-            index = 0 if span.task == _MIXED else span.task
-            parts += svg.centred(x + wide / 2, top + high / 2, words, size, index)
+def _rows(
+    chart: Chart, drawn: list[list[Span]], scale: TimeScale, y: float, moment_s: float | None
+) -> tuple[list[str], float]:
+    """The rows of one chart from ``y`` down, and where they end."""
+    parts: list[str] = []
+    for name, spans in zip(chart.rows, drawn, strict=True):
+        parts.append(svg.label(scale.left - 8, y + 0.7 * ROW, name, SIZE, "end"))
+        parts += bars(spans, scale, y, moment_s)
+        share = f"{chart.idle[name]:.0%} idle"
+        parts.append(svg.label(scale.right + 10, y + 0.7 * ROW, share, SIZE))
+        y += ROW + GAP
+    if not chart.rows:
+        parts.append(svg.label(scale.left, y + 14, "nothing crosses the network", SIZE))
+        y += ROW
+    return parts, y
+
+
+def _lines(chart: Chart, scale: TimeScale, top: float, bottom: float) -> list[str]:
+    """The bound and the makespan as lines through the rows."""
+    bound, end = scale.x(chart.bound_s), scale.x(chart.end_s)
+    dashes = {"stroke_dasharray": "5 3", "stroke_width": "1.5"}
+    parts = [svg.line(bound, top - 8, bound, bottom + 4, **dashes)]
+    parts.append(svg.line(end, top - 8, end, bottom + 4))
+    bound_words = f"bound {format_seconds(chart.bound_s)}"
+    end_words = f"end {format_seconds(chart.end_s)}"
+    apart = svg.text_width(bound_words, SIZE) + svg.text_width(end_words, SIZE) + 12
+    anchor = "end" if end - bound > apart else "start"
+    # The bound's words stand left of its line, or right of it where there is no room.
+    if bound - svg.text_width(bound_words, SIZE) - 3 >= 0:
+        parts.append(svg.label(bound - 3, top - 12, bound_words, SIZE, "end"))
+    else:
+        parts.append(svg.label(bound + 3, top - 12, bound_words, SIZE))
+    if chart.end_s > chart.bound_s * (1 + 1e-9):
+        parts.append(
+            svg.label(end + (3 if anchor == "start" else -3), top - 12, end_words, SIZE, anchor)
+        )
     return parts
 
 
-def _axis(chart: Gantt, left: float, y: float, scale: float) -> list[str]:
-    """The time axis below, and the bound and the makespan as lines through all rows."""
-    parts = [svg.line(left, y, left + _WIDE, y)]
-    bound, end = (left + t * scale for t in (chart.lower_bound_s, chart.makespan_s))
-    parts.append(svg.line(bound, _TOP - 8, bound, y + 4, stroke_dasharray="5 3", stroke_width=1.5))
-    parts.append(svg.line(end, _TOP - 8, end, y + 4))
-    bound_words = f"bound {format_seconds(chart.lower_bound_s)}"
-    end_words = f"end {format_seconds(chart.makespan_s)}"
-    apart = svg.text_width(bound_words, _SIZE) + svg.text_width(end_words, _SIZE) + 12
-    anchors = ("end", "end") if end - bound > apart else ("end", "start")
-    parts.append(svg.label(bound - 3, _TOP - 12, bound_words, _SIZE, anchors[0]))
-    if chart.makespan_s > chart.lower_bound_s * (1 + 1e-9):
-        x = end - 3 if anchors[1] == "end" else end + 3
-        parts.append(svg.label(x, _TOP - 12, end_words, _SIZE, anchors[1]))
-    for i in range(5):
-        x = left + _WIDE * i / 4
-        parts.append(svg.line(x, y, x, y + 4))
-        words = format_seconds(_WIDE * i / 4 / scale)
-        parts.append(svg.label(x, y + 17, words, _SIZE, "middle"))
-    parts.append(svg.label(left + _WIDE / 2, y + 34, "time", _SIZE, "middle"))
-    return parts
+def _notes(joins: bool, inside: bool) -> list[str]:
+    made = []
+    if joins:
+        made.append("neighbouring short bars are run together; grey: of several unit tasks")
+    if inside:
+        made.append("what happens inside hosts uses no NIC and is not drawn")
+    return made
 
 
 def _alt(chart: Gantt) -> str:
-    rows = _rows(chart)
+    rows = chart_of(chart).rows
     order = "in the order of the plan" if chart.ordered else "side by side, sharing the NICs"
     text = (
         f"{len(rows)} NIC sides over time carry {len({b.task for b in chart.bars})} unit tasks "
         f"{order}; predicted {format_seconds(chart.makespan_s)}, "
         f"lower bound {format_seconds(chart.lower_bound_s)}"
     )
-    shares = [f"{_name(chart, i.nic, i.side)}: {i.share:.0%} idle" for i in chart.idle[:8]]
+    shares = [
+        f"{row_name(chart.nic_text(i.nic), i.side)}: {i.share:.0%} idle" for i in chart.idle[:8]
+    ]
     return ". ".join([text, *shares]) + ("." if len(chart.idle) <= 8 else ", and so on.")
