@@ -28,6 +28,7 @@ from reshard_lab.runtime.board import LateError, PeerError
 from reshard_lab.runtime.process import die_with
 from reshard_lab.runtime.protocol import LineReader, Progress, write_line
 from reshard_lab.runtime.trial import Trial
+from reshard_lab.training.member import Groups, train
 
 
 class Child:
@@ -162,8 +163,9 @@ class Worker:
         self.device, self.reports = device, reports
         devices = config["devices"]
         self.ranks = {d: rank for rank, d in enumerate(devices)}
-        folder = Path(config["folder"])
+        self.folder = folder = Path(config["folder"])
         self.progress = Progress(folder / "progress", len(devices))
+        self.groups: Groups | None = None
         if config["network"]:
             network.enter(network.Network.from_json(config["network"]).near[device])
         os.environ["GLOO_SOCKET_IFNAME"] = config["interface"]
@@ -183,21 +185,12 @@ class Worker:
         write_line(self.reports, message)
 
     def run(self, command: dict[str, Any]) -> None:
-        """Carry out one plan and report every repeat, or what went wrong."""
+        """Carry out a command and report every repeat, or what went wrong."""
         try:
-            plan = Plan.from_json(command["plan"])
-            trial = Trial(
-                plan,
-                self.device,
-                self.ranks,
-                command["seed"],
-                command["timeout_s"],
-                self.observe,
-            )
-            for repeat in range(1, command["repeats"] + 1):
-                self.progress.begin(self.ranks[self.device], repeat)
-                seconds, cpu = trial.repeat()
-                self.report(event="repeat", seconds=seconds, cpu=cpu)
+            if command["do"] == "train":
+                train(self)
+            else:
+                self.carry(command)
             self.report(event="done")
         except ReshardError as error:
             kinds: dict[type, str] = {LateError: "late", PeerError: "peer"}
@@ -206,6 +199,21 @@ class Worker:
             traceback.print_exc()
             sys.stderr.flush()
             self.report(event="error", kind="own", text=repr(error))
+
+    def carry(self, command: dict[str, Any]) -> None:
+        """Carry out one plan."""
+        trial = Trial(
+            Plan.from_json(self.folder / command["plan"]),
+            self.device,
+            self.ranks,
+            command["seed"],
+            command["timeout_s"],
+            self.observe,
+        )
+        for repeat in range(1, command["repeats"] + 1):
+            self.progress.begin(self.ranks[self.device], repeat)
+            seconds, cpu = trial.repeat()
+            self.report(event="repeat", seconds=seconds, cpu=cpu)
 
     def observe(self, lane: str, step: int, done: int) -> None:
         """Note where the lanes are."""

@@ -72,6 +72,10 @@ def imported_modules(path: Path) -> set[str]:
     return found
 
 
+WAYS_UP = {("pipeline/__init__.py", "training")}
+"""Imports from above, each when a name is first asked for: ``pipeline.train`` is reached there."""
+
+
 def test_modules_import_from_their_own_floor_or_below():
     height = floors()
     package = ROOT / "reshard_lab"
@@ -85,5 +89,6 @@ def test_modules_import_from_their_own_floor_or_below():
             f"{path.relative_to(ROOT)} imports {other}, which is above it"
             for other in imported_modules(path)
             if height.get(other, height[part]) > height[part]  # a public name has no floor
+            and (str(path.relative_to(package)), other) not in WAYS_UP
         ]
     assert not wrong

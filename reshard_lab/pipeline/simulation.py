@@ -90,7 +90,7 @@ def simulate(
     """
     checked = check(schedule)
     lists = checked.lists
-    compute = _compute(lists, forward_s, backward_s, weight_s)
+    compute = compute_loads(lists, forward_s, backward_s, weight_s)
     further = [_skip(i, s, lists) for i, s in enumerate(skips)]
     moves = [forward_transfer_s, backward_transfer_s, *[m for s in further for m in s[2:]]]
     tensors = [task for move in moves for task in tasks_in(move)]
@@ -118,7 +118,7 @@ def _unit(lists: Lists) -> str:
     return "stage" if lists.chunks == 1 else "piece"
 
 
-def _compute(
+def compute_loads(
     lists: Lists, forward_s: Times, backward_s: Times | None, weight_s: Times | None
 ) -> dict[tuple[str, int], Load]:
     """The load of every kind of op, by kind and piece."""

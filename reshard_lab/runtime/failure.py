@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from reshard_lab.planning import Plan
@@ -25,7 +27,16 @@ class Evidence(NamedTuple):
     stderr: dict[int, str]
 
 
+LastOperation = Callable[[int, Position | None], str]
+"""What a device was doing, in words."""
+
+
 def explain_failure(plan: Plan, seen: Evidence) -> str:
+    """The message of the error that stopped ``plan``."""
+    return explain_stop(f"the {plan.strategy} plan", seen, partial(last_operation, plan))
+
+
+def explain_stop(what: str, seen: Evidence, last: LastOperation) -> str:
     """The message of the error: who failed, how, at what step, with the end of its stderr."""
     exits = {e["device"]: e["code"] for e in seen.reports if e["event"] == "exit"}
     errors = {e["device"]: e for e in seen.reports if e["event"] == "error"}
@@ -43,9 +54,9 @@ def explain_failure(plan: Plan, seen: Evidence) -> str:
     else:
         devices = list(errors)
         blamed = [f"device {d} failed: {e['text']}" for d, e in errors.items()]
-    lines = [f"the {plan.strategy} plan was stopped"]
+    lines = [f"{what} was stopped"]
     for device, text in zip(devices, blamed, strict=True):
-        lines.append(f"{text}; {last_operation(plan, device, seen.positions.get(device))}")
+        lines.append(f"{text}; {last(device, seen.positions.get(device))}")
         if tail := seen.stderr.get(device, "").strip()[-_TAIL:]:
             lines.append(f"stderr of device {device}:\n{tail}")
     return "\n".join(lines)

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import itertools
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from reshard_lab.errors import ReshardError, whole
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.board import Deadline
-from reshard_lab.runtime.failure import Evidence, explain_failure
+from reshard_lab.runtime.failure import Evidence, LastOperation, explain_stop, last_operation
 from reshard_lab.runtime.measure import Measurement, cpu_share, environment, measurement
 from reshard_lab.runtime.network import Network
 from reshard_lab.runtime.process import PoolProcess, worker_command
 from reshard_lab.runtime.protocol import Progress
 from reshard_lab.runtime.rank import devices_of
 
+_PLAN = "plan.json"
 _SLACK_S = 1.0  # a worker notices the deadline itself, and says more about it
 _GRACE_S = 0.5  # after a first bad report: the cause may not be the first to be heard
+
+T = TypeVar("T")
+Reports = dict[int, list[dict[str, Any]]]
+"""What every device reported on its way, one entry a step."""
 
 
 class Site(NamedTuple):
@@ -44,6 +50,22 @@ def local_site() -> Site:
     """This machine, over its loopback interface."""
     names = [name for _, name in socket.if_nameindex()]
     return Site("local", "loopback (unshaped)", "lo" if "lo" in names else "lo0")
+
+
+class Errand(NamedTuple):
+    """Something that devices of a pool are told to do together."""
+
+    what: str
+    """In words, for the message if it is stopped."""
+    devices: tuple[int, ...]
+    command: dict[str, Any]
+    """For every device; ``reshard_lab.worker`` knows what to ``do``."""
+    files: dict[str, str]
+    """Text by name, put into the pool's folder meanwhile."""
+    timeout_s: float
+    """Longest time without a report of any device."""
+    last: LastOperation
+    """What a device did last, in words."""
 
 
 class Pool:
@@ -77,7 +99,6 @@ class Pool:
         self._process: PoolProcess | None = None
         self._progress: Progress | None = None
         self._torch = ""
-        self._plans = itertools.count()
 
     def run(
         self,
@@ -99,34 +120,57 @@ class Pool:
             raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {plan!r}")
         whole("repeats", repeats, 1), whole("warmup", warmup), whole("seed", seed)
         Deadline(timeout_s)
-        devices = devices_of(plan)
-        missing = sorted(set(devices) - set(self.devices))
-        if missing:
-            raise ReshardError(
-                f"the plan uses devices {missing}, which the pool does not have: it was made for "
-                f"{list(self.devices)}; use Pool({list(devices)})"
-            )
+        self.check_devices("plan", devices_of(plan))
         plan.verify()
-        with self._lock:
-            try:
-                process = self._ready()
-                path = process.folder / f"plan-{next(self._plans)}.json"
-                plan.to_json(path)
-                command = {"plan": str(path), "repeats": warmup + repeats, "timeout_s": timeout_s}
-                process.send({"do": "run", "devices": devices, "seed": seed, **command})
-                repeats_of = self._collect(process, plan, devices, timeout_s)
-                path.unlink()
-            except BaseException:  # also Ctrl-C: what is under way cannot be trusted any more
-                self._stop()
-                raise
-        timed = list(zip(*repeats_of.values(), strict=True))[warmup:]
-        stamp = environment(self.site.where, "gloo", self.site.link, self._torch)
-        stamp |= dict(self.site.stamp) | {
-            "cpu_share": cpu_share(e["cpu"] for r in timed for e in r)
-        }
+        command = {"repeats": warmup + repeats, "timeout_s": timeout_s, "seed": seed}
+        errand = Errand(
+            f"the {plan.strategy} plan",
+            devices_of(plan),
+            {"do": "run", "plan": _PLAN, **command},
+            {_PLAN: plan.to_json()},
+            timeout_s,
+            partial(last_operation, plan),
+        )
+        reports = self.carry_out(errand, lambda folder, found: found)
+        timed = list(zip(*reports.values(), strict=True))[warmup:]
+        stamp = self.stamp(e["cpu"] for r in timed for e in r)
         return measurement(
             plan, [max(e["seconds"] for e in r) for r in timed], plan.delivers, stamp
         )
+
+    def check_devices(self, what: str, devices: tuple[int, ...]) -> None:
+        """Raise ReshardError if the pool does not have all ``devices`` of a ``what``."""
+        missing = sorted(set(devices) - set(self.devices))
+        if missing:
+            raise ReshardError(
+                f"the {what} uses devices {missing}, which the pool does not have: it was made for "
+                f"{list(self.devices)}; use Pool({list(devices)})"
+            )
+
+    def carry_out(self, errand: Errand, read: Callable[[Path, Reports], T]) -> T:
+        """Have the errand carried out; returns what ``read`` makes of the pool's folder and of
+        the reports. Raises ReshardError as ``run`` does; all processes are then ended.
+        """
+        with self._lock:
+            try:
+                process = self._ready()
+                for name, text in errand.files.items():
+                    (process.folder / name).write_text(text)
+                process.send({"devices": errand.devices, **errand.command})
+                found = read(process.folder, self._collect(process, errand))
+                for name in errand.files:
+                    (process.folder / name).unlink()
+                return found
+            except BaseException:  # also Ctrl-C: what is under way cannot be trusted any more
+                self._stop()
+                raise
+
+    def stamp(self, cpu: Iterable[Sequence[int] | None]) -> dict[str, Any]:
+        """The environment of what was measured, with the share of the cores that was busy in spans
+        ``(busy ticks, all ticks)``.
+        """
+        stamp = environment(self.site.where, "gloo", self.site.link, self._torch)
+        return stamp | dict(self.site.stamp) | {"cpu_share": cpu_share(cpu)}
 
     def close(self) -> None:
         """End all processes and remove their folder."""
@@ -190,16 +234,14 @@ class Pool:
             f"{self._process.stderr(device).strip()}"
         )
 
-    def _collect(
-        self, process: PoolProcess, plan: Plan, devices: tuple[int, ...], timeout_s: float
-    ) -> dict[int, list[dict[str, Any]]]:
+    def _collect(self, process: PoolProcess, errand: Errand) -> Reports:
         """The reports of every repeat by device, once all are done."""
-        repeats: dict[int, list[dict[str, Any]]] = {device: [] for device in devices}
-        waiting = set(devices)
+        repeats: Reports = {device: [] for device in errand.devices}
+        waiting = set(errand.devices)
         while waiting:
-            event = process.next(timeout_s + _SLACK_S)
+            event = process.next(errand.timeout_s + _SLACK_S)
             if event is None or event["event"] in ("exit", "error"):
-                raise self._failed(process, plan, waiting, event, timeout_s)
+                raise self._failed(process, errand, waiting, event)
             if event["event"] == "repeat":
                 repeats[event["device"]].append(event)
             else:
@@ -209,10 +251,9 @@ class Pool:
     def _failed(
         self,
         process: PoolProcess,
-        plan: Plan,
+        errand: Errand,
         waiting: set[int],
         event: dict[str, Any] | None,
-        timeout_s: float,
     ) -> ReshardError:
         """The error that says what happened, when the others have had time to say theirs."""
         reports = [] if event is None else [event]
@@ -227,11 +268,11 @@ class Pool:
         seen = Evidence(
             waiting=tuple(sorted(waiting)),
             reports=tuple(reports),
-            timeout_s=timeout_s,
+            timeout_s=errand.timeout_s,
             positions={d: self._progress.read(rank) for d, rank in ranks.items()},
             stderr={d: process.stderr(d) for d in self.devices},
         )
-        return ReshardError(explain_failure(plan, seen))
+        return ReshardError(explain_stop(errand.what, seen, errand.last))
 
     def _stop(self) -> None:
         """End the workers; the process that forks them stays, if it answers."""

@@ -1,0 +1,83 @@
+"""Resharding that gradients flow back through, for any torch.distributed program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from reshard_lab.errors import ReshardError, need
+from reshard_lab.pipeline.loads import reverse
+from reshard_lab.planning import Plan
+from reshard_lab.runtime import run_rank
+
+
+def reshard(
+    plan: Plan,
+    piece: Any,
+    group: Any = None,
+    *,
+    ranks: Mapping[int, int] | None = None,
+    timeout_s: float = 60.0,
+    back: Plan | None = None,
+) -> Any:
+    """This rank's part of ``plan``, as ``run_rank``, with a gradient: the reverse resharding.
+
+    Every rank of both meshes calls it, and later runs backward through it, in the same order as
+    all its other calls on the group.
+
+    piece:
+        this device's source piece, None if it is in the destination mesh alone. Of one task only.
+    back:
+        the plan that brings the gradient back; default: ``plan`` reversed.
+
+    Returns the destination piece. A device of the source mesh alone gets an empty tensor, which
+    stands for it: ``result.sum().backward()`` there waits for the gradient and carries it on.
+
+    Gradients follow the layouts: each device gives the gradient of its destination piece, replicas
+    the same one, and gets that of its source piece, whole, as every replica of it does. Whoever
+    computes with replicas on different data adds their gradients up before (or after).
+    """
+    torch = need("torch", "run", "resharding with a gradient")
+    if not isinstance(plan, Plan) or len(plan.tasks) != 1 or not plan.delivers:
+        raise ReshardError(
+            f"a gradient flows through a Plan of one task that delivers data, not {plan!r}; call "
+            "it once a tensor, with any strategy but 'signal'"
+        )
+    if not plan.tasks[0].dtype.startswith(("float", "bfloat", "complex")):
+        raise ReshardError(f"a tensor of {plan.tasks[0].dtype} has no gradient; use run_rank")
+    turned = reverse(plan) if back is None else back
+    # A device without a source piece still has to take part in the backward: its input is this.
+    given = torch.zeros(0, requires_grad=True) if piece is None else piece
+    call = (group, ranks, timeout_s)
+    return _function().apply(given, piece is None, plan, turned, call)
+
+
+@lru_cache(maxsize=1)
+def _function() -> Any:
+    """The autograd function; torch is needed to define it."""
+    torch = need("torch", "run", "resharding with a gradient")
+
+    def carried(plan: Any, piece: Any, call: Any) -> Any:
+        group, ranks, timeout_s = call
+        return run_rank(plan, piece, group, ranks=ranks, timeout_s=timeout_s)
+
+    function: Any = torch.autograd.Function
+
+    class Reshard(function):
+        @staticmethod
+        def forward(ctx: Any, given: Any, absent: bool, plan: Any, back: Any, call: Any) -> Any:
+            ctx.absent, ctx.back, ctx.call = absent, back, call
+            out = carried(plan, None if absent else given.contiguous(), call)
+            ctx.alone = out is None
+            return given.new_zeros(0) if out is None else out
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            piece = None if ctx.alone else gradient.contiguous()
+            found = carried(ctx.back, piece, ctx.call)
+            if ctx.absent:
+                found = gradient.new_zeros(0)
+            return found, None, None, None, None
+
+    return Reshard

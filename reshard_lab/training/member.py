@@ -1,0 +1,233 @@
+"""A device's part of a training run, inside its worker process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from reshard_lab.errors import need
+from reshard_lab.pipeline.ops import FORWARD
+from reshard_lab.planning import Plan
+from reshard_lab.runtime import run_rank
+from reshard_lab.runtime.board import Deadline
+from reshard_lab.runtime.measure import cpu_ticks
+from reshard_lab.runtime.protocol import Progress
+from reshard_lab.runtime.rank import find_seat, join
+from reshard_lab.training.job import Job, groups_of
+from reshard_lab.training.kit import Kit
+from reshard_lab.training.mailbox import Key, Mailbox
+from reshard_lab.training.reference import reference
+from reshard_lab.training.stage import Computed, Pace, Seat
+from reshard_lab.training.walk import Clock, walk
+
+JOB, PLAN, RESULT, REFERENCE = "train.json", "train-{}.json", "train-{}.npz", "train-alone.npz"
+"""Files of a run in the pool's folder."""
+
+Note = Callable[[str, int, int], None]
+"""Called as (lane, item, 0 or 1): an item begins or ends on ``copy`` (ops), ``send``, ``recv``."""
+
+
+class Groups:
+    """Process groups of a pool's workers, made once and used by every run that follows.
+
+    All workers of the pool make them, in one order: torch waits for all of them.
+    """
+
+    def __init__(self, ranks: dict[int, int], timeout_s: float) -> None:
+        self.dist = need("torch.distributed", "run", "training")
+        self.ranks, self.timeout_s = ranks, timeout_s
+        self._made: dict[tuple[str, tuple[int, ...]], Any] = {}
+
+    def make(self, use: str, devices: tuple[int, ...]) -> Any:
+        """The group of ``devices`` (ascending) for one use."""
+        key = (use, devices)
+        if key not in self._made:
+            self._made[key] = self.dist.new_group(
+                [self.ranks[d] for d in devices],
+                timeout=timedelta(seconds=self.timeout_s),
+                backend="gloo",
+            )
+        return self._made[key]
+
+
+class _Lines(NamedTuple):
+    """The process groups of one device in one job."""
+
+    everybody: Any
+    operator: Any
+    data: Any
+    links: dict[tuple[int, int], tuple[Any, dict[int, int]]]
+    """By stages: the group, and the rank of every device in it."""
+
+
+def _lines(groups: Groups, job: Job, seat: Seat | None) -> _Lines:
+    """Take part in making all groups of the job, as every worker does; those of this device."""
+    everybody = groups.make("all", job.devices)
+    own: dict[str, Any] = {"operator": None, "data": None}
+    for layout in job.layouts:
+        for use, found in zip(("operator", "data"), groups_of(layout), strict=True):
+            for devices in found:
+                if len(devices) > 1:
+                    made = groups.make(use, tuple(sorted(devices)))
+                    if seat is not None and seat.device in devices:
+                        own[use] = made
+    links = {}
+    for a, b in job.links:
+        members = tuple(sorted((*job.layouts[a].mesh.devices, *job.layouts[b].mesh.devices)))
+        made = groups.make("up" if a < b else "down", members)
+        links[a, b] = (made, {device: rank for rank, device in enumerate(members)})
+    return _Lines(everybody, own["operator"], own["data"], links)
+
+
+class Step(NamedTuple):
+    """A step on one device; times in seconds of the machine's monotonic clock."""
+
+    began: float
+    ended: float
+    clock: Clock
+    loss: float
+    """This device's part of it: that of its samples, on the last piece of the model."""
+
+
+class Member:
+    """One device of a training run."""
+
+    def __init__(self, job: Job, seat: Seat, lines: _Lines, folder: Path, note: Note) -> None:
+        self.job, self.seat, self.lines, self.note = job, seat, lines, note
+        self.plans = self._plans(folder)
+        group, rank = seat.operator_group, seat.operator_group.index(seat.device)
+        if job.paced is None:
+            self.compute: Computed | Pace = Computed(seat, Kit(lines.operator, rank, len(group)))
+        else:
+            self.compute = Pace(seat)
+            self.compute.delivers = all(plan.delivers for plan in self.plans.values())
+
+    def _plans(self, folder: Path) -> dict[tuple[int, bool], Plan]:
+        """By way and direction, the plans in which this device takes part; all agreed upon."""
+        deadline, stages = Deadline(self.job.timeout_s), self.job.stages
+        found: dict[tuple[int, bool], Plan] = {}
+        read: dict[int, Plan] = {}
+        for way, numbers in enumerate(self.job.plans):
+            ends = (self.job.ways[way].source % stages, self.job.ways[way].target % stages)
+            if self.seat.stage not in ends:
+                continue
+            for forward, number in zip((True, False), numbers, strict=True):
+                if number is None:
+                    continue
+                if number not in read:
+                    read[number] = Plan.from_json(folder / PLAN.format(number))
+                plan = found[way, forward] = read[number]
+                group, ranks = self.lines.links[ends if forward else ends[::-1]]
+                join(plan, find_seat(plan, group, ranks), deadline)
+        return found
+
+    def step(self) -> Step:
+        """All ops and transfers of this device, and the sum of gradients over its data group."""
+        dist = need("torch.distributed", "run", "training")
+        self.compute.begin()
+        clock = Clock(len(self.job.graph.ops))
+        dist.barrier(group=self.lines.everybody)
+        mailbox = Mailbox(Deadline(self.job.timeout_s))
+        began = time.monotonic()
+        walk(
+            self.job.graph,
+            self.seat.stage,
+            self.job.overlap,
+            mailbox,
+            lambda item: self._op(item, mailbox, clock),
+            lambda item: self._carry(item, mailbox, clock),
+        )
+        self.compute.finish(self.lines.data)
+        return Step(began, time.monotonic(), clock, self.compute.loss)
+
+    def _op(self, item: int, mailbox: Mailbox, clock: Clock) -> None:
+        self.note("copy", item, 0)
+        self.compute.run(self.job.graph.ops[item], mailbox, lambda: clock.begin(item))
+        clock.end(item)
+        self.note("copy", item, 1)
+
+    def _carry(self, item: int, mailbox: Mailbox, clock: Clock) -> None:
+        """This device's end of a transfer."""
+        graph = self.job.graph
+        op, link = graph.ops[item], (graph.stages[item], graph.targets[item])
+        forward = op.kind == FORWARD
+        key = Key(graph.routes[item], forward, op.microbatch)
+        group, ranks = self.lines.links[link]
+        plan = self.plans[key.way, forward]
+        sends = link[0] == self.seat.stage
+        lane = "send" if sends else "recv"
+        piece = mailbox.take(key, self.job.item_text(item)) if sends else None
+        self.note(lane, item, 0)
+        clock.begin(item)
+        left = mailbox.deadline.left()
+        out = run_rank(plan, piece, group, ranks=ranks, timeout_s=left)
+        clock.end(item)
+        self.note(lane, item, 1)
+        if not sends:
+            mailbox.put(key, out)
+
+
+class Worker(Protocol):
+    """What a worker of a pool lends to the run."""
+
+    device: int
+    ranks: dict[int, int]
+    folder: Path
+    progress: Progress
+    groups: Groups | None
+
+    def report(self, **message: Any) -> None:
+        """Tell the launcher."""
+
+    def observe(self, lane: str, step: int, done: int) -> None:
+        """Note where the device is."""
+
+
+def train(worker: Worker) -> None:
+    """Carry out the job in the pool's folder, on one worker: every step is reported.
+
+    Workers of the pool that the job does not use make the process groups with the others.
+    """
+    job = Job.from_json((worker.folder / JOB).read_text())
+    seat = Seat.of(job, worker.device) if worker.device in job.devices else None
+    if worker.groups is None:
+        worker.groups = Groups(worker.ranks, job.timeout_s)
+    lines = _lines(worker.groups, job, seat)
+    if seat is None:
+        return
+    me = worker.ranks[worker.device]
+    worker.progress.begin(me, 0)
+    member = Member(job, seat, lines, worker.folder, worker.observe)
+    worker.report(event="repeat", cpu=None)
+    steps = []
+    for number in range(job.warmup + job.steps):
+        worker.progress.begin(me, number + 1)
+        before = cpu_ticks()
+        steps.append(member.step())
+        after = cpu_ticks()
+        spent = None if before is None or after is None else [after[i] - before[i] for i in (0, 1)]
+        if job.warmup <= number < job.warmup + job.steps - 1:
+            member.compute.learn(job.learning_rate)
+        worker.report(event="repeat", cpu=spent)
+    _save(worker.folder / RESULT.format(worker.device), steps, member.compute.found())
+    if job.reference and worker.device == job.devices[0]:
+        losses, gradients = reference(job)
+        np.savez(worker.folder / REFERENCE, losses=np.array(losses), **gradients)
+
+
+def _save(path: Path, steps: list[Step], gradients: dict[str, Any]) -> None:
+    """Times, losses and gradients, for the launcher to read."""
+    np.savez(
+        path,
+        began=np.array([s.began for s in steps]),
+        ended=np.array([s.ended for s in steps]),
+        starts=np.array([s.clock.starts for s in steps]),
+        ends=np.array([s.clock.ends for s in steps]),
+        losses=np.array([s.loss for s in steps]),
+        **{f"gradient {name}": array for name, array in gradients.items()},
+    )

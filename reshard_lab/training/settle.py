@@ -1,0 +1,222 @@
+"""From what the caller asks for to a job, its plans included; everything wrong is refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError, choose, whole
+from reshard_lab.layout import Layout
+from reshard_lab.mesh import Mesh
+from reshard_lab.pipeline.checking import check
+from reshard_lab.pipeline.loads import Times, reverse
+from reshard_lab.pipeline.schedules import schedule as make_schedule
+from reshard_lab.pipeline.simulation import compute_loads
+from reshard_lab.planning import Plan, plan
+from reshard_lab.resharding import ReshardingTask
+from reshard_lab.runtime.emulated import DEFAULT_NIC
+from reshard_lab.strategies import STRATEGIES
+from reshard_lab.training.job import MODELS, Job, groups_of
+from reshard_lab.training.transformer import Transformer
+from reshard_lab.training.unet import UNet
+
+Stages = Sequence[tuple[Mesh | Sequence[int], str]]
+"""By stage: its mesh, or the shape of one, and the spec of boundary tensors on it."""
+
+_CHUNK_BYTES = 2**16  # smaller messages cost more than they bring
+_CHUNKS = 100
+
+
+@dataclass(frozen=True)
+class Paced:
+    """Sleeps in place of compute: seconds of ops, one number or one a piece of the model.
+
+    As in ``pipeline.simulate``: ``backward_s`` is the whole backward, ``weight_s`` the part of it
+    that ``W`` takes, half unless given.
+    """
+
+    forward_s: Times
+    backward_s: Times
+    weight_s: Times | None = None
+
+
+def find_model(model: object) -> Transformer | UNet:
+    """The sizes of the model; those of its kind's default for a name."""
+    if isinstance(model, (Transformer, UNet)):
+        return model
+    if not isinstance(model, str):
+        raise ReshardError(
+            f"model must be 'transformer', 'unet', a Transformer or a UNet, not {model!r}"
+        )
+    return MODELS[choose("model", model, MODELS)]()
+
+
+def find_schedule(
+    schedule: str | Sequence[Sequence[str]],
+    stages: int | None,
+    microbatches: int | None,
+    chunks: int | None,
+    delay_weights: bool,
+) -> list[list[str]]:
+    """Lists of ops a stage, proven complete and free of deadlock."""
+    if isinstance(schedule, str):
+        count = 4 if microbatches is None else microbatches
+        made = make_schedule(schedule, stages or 2, count, chunks, delay_weights)
+    else:
+        if chunks is not None or delay_weights:
+            raise ReshardError("chunks and delay_weights go with a schedule's name, not with lists")
+        made = [list(ops) for ops in schedule]
+    lists = check(made).lists
+    if not lists.trains:
+        raise ReshardError("the schedule has no backward, so nothing is trained; use another one")
+    if stages is not None and lists.stages != stages:
+        raise ReshardError(
+            f"the schedule has {lists.stages} stages, but {stages} were given; give one list of "
+            "ops a stage"
+        )
+    if microbatches is not None and lists.microbatches != microbatches:
+        raise ReshardError(
+            f"the schedule has {lists.microbatches} microbatches, but microbatches={microbatches}"
+        )
+    return made
+
+
+def default_stages(count: int, model: Transformer | UNet) -> list[tuple[Mesh | Sequence[int], str]]:
+    """Two devices a stage, by turns data-parallel and operator-parallel."""
+    rest = "R" * len(model.build().layers[0].out)
+    kinds: list[tuple[Mesh | Sequence[int], str]] = [((2, 1), f"S0{rest}"), ((1, 2), f"R{rest}")]
+    return [kinds[stage % 2] for stage in range(count)]
+
+
+def place(stages: Stages, cluster: Cluster | None) -> tuple[list[Mesh], Cluster]:
+    """Meshes of the stages on a cluster; shapes go onto hosts in order, each stage on its own."""
+    shapes: list[Mesh | tuple[int, ...]] = []
+    for number, stage in enumerate(stages):
+        if not (isinstance(stage, (tuple, list)) and len(stage) == 2 and isinstance(stage[1], str)):
+            raise ReshardError(
+                f"stages[{number}] must be a mesh (or its shape) and a spec, such as "
+                f"((2, 1), 'S0RR'), not {stage!r}"
+            )
+        shapes.append(stage[0] if isinstance(stage[0], Mesh) else _shape(number, stage[0]))
+    sizes = [_size(shape) for shape in shapes]
+    if cluster is None:
+        if any(isinstance(shape, Mesh) for shape in shapes):
+            raise ReshardError("stages name devices, but there is no cluster; give cluster=")
+        cluster = Cluster(len(stages), max(sizes), DEFAULT_NIC)
+    meshes, host = [], 0
+    for number, (shape, size) in enumerate(zip(shapes, sizes, strict=True)):
+        if isinstance(shape, Mesh):
+            cluster.check(shape, f"mesh of stage {number}")
+            meshes.append(shape)
+            continue
+        meshes.append(cluster.mesh(shape, first_host=host))
+        host += -(-size // cluster.devices_per_host)
+    taken: dict[int, int] = {}
+    for number, mesh in enumerate(meshes):
+        for device in mesh.devices:
+            if device in taken:
+                raise ReshardError(
+                    f"device {device} is in stages {taken[device]} and {number}; a device belongs "
+                    "to one stage"
+                )
+            taken[device] = number
+    return meshes, cluster
+
+
+def _shape(number: int, given: object) -> tuple[int, ...]:
+    if not isinstance(given, (tuple, list)) or not given:
+        raise ReshardError(
+            f"mesh of stages[{number}] must be a Mesh or a shape such as (2, 1), not {given!r}"
+        )
+    return tuple(whole(f"mesh shape of stages[{number}]", n, 1) for n in given)
+
+
+def _size(shape: Mesh | tuple[int, ...]) -> int:
+    if isinstance(shape, Mesh):
+        return shape.size
+    size = 1
+    for n in shape:
+        size *= n
+    return size
+
+
+def check_batch(batch: object, schedule: Sequence[Sequence[str]]) -> int:
+    """``batch`` if the schedule's microbatches divide it."""
+    count, microbatches = whole("batch", batch, 1), check(schedule).lists.microbatches
+    if count % microbatches:
+        raise ReshardError(
+            f"microbatches={microbatches} does not divide batch={count}; all microbatches have "
+            "as many samples"
+        )
+    return count
+
+
+def check_stages(job: Job) -> None:
+    """Raise ReshardError if a stage cannot hold its tensors, or share out its layers."""
+    ranks = {len(way.shape) for way in job.ways} or {len(job.built.layers[0].out) + 1}
+    for stage, layout in enumerate(job.layouts):
+        for dims in ranks:
+            if layout.spec.ndim != dims:
+                raise ReshardError(
+                    f"spec '{layout.spec}' of stage {stage} has {layout.spec.ndim} tokens, but its "
+                    f"boundary tensors have {dims} dimensions, samples first; give one token a "
+                    "dimension"
+                )
+        boxes = layout.boxes([job.samples] + [1] * (layout.spec.ndim - 1))
+        empty = [device for device, box in boxes.items() if box[0][0] == box[0][1]]
+        if empty:
+            raise ReshardError(
+                f"spec '{layout.spec}' of stage {stage} leaves device {empty[0]} no sample of a "
+                f"microbatch of {job.samples}; use a larger batch, fewer microbatches, or cut "
+                "samples over fewer devices"
+            )
+        size, model = len(groups_of(layout)[0][0]), job.built
+        if job.paced is None and model.parts % size:
+            raise ReshardError(
+                f"stage {stage} shares its layers out among {size} devices (mesh axes that do not "
+                f"cut samples), but the model has {model.parts} {model.part}; use a model with a "
+                f"multiple of {size}, or cut samples over more axes"
+            )
+
+
+def pace_of(paced: Paced, schedule: Sequence[Sequence[str]]) -> dict[str, list[float]]:
+    """Seconds of every kind of op, by piece."""
+    lists = check(schedule).lists
+    loads = compute_loads(lists, paced.forward_s, paced.backward_s, paced.weight_s)
+    return {k: [loads[k, p].duration_s for p in range(lists.pieces)] for k in "FBIW"}
+
+
+def planned(job: Job, strategy: str, cluster: Cluster) -> tuple[Job, list[Plan]]:
+    """The job with its plans' numbers, and the plans."""
+    choose("strategy", strategy, (*STRATEGIES, "auto"))
+    if strategy == "signal" and job.paced is None:
+        raise ReshardError(
+            "strategy 'signal' delivers no data, so nothing can be computed with it; use "
+            "compute=Paced(...), or another strategy"
+        )
+    plans: list[Plan] = []
+    known: dict[Any, list[int | None]] = {}
+    numbers = []
+    for way in job.ways:
+        a, b = (job.layouts[piece % job.stages] for piece in (way.source, way.target))
+        key = (way.source % job.stages, way.target % job.stages, way.shape)
+        if a.mesh is b.mesh:
+            known[key] = [None, None]
+        elif key not in known:
+            known[key] = [len(plans), len(plans) + 1]
+            there = _plan(way.shape, a, b, strategy, cluster, job.seed)
+            back = reverse(there)
+            assert isinstance(back, Plan)
+            plans += [there, back]
+        numbers.append(known[key])
+    return replace(job, plans=numbers), plans
+
+
+def _plan(
+    shape: tuple[int, ...], src: Layout, dst: Layout, strategy: str, cluster: Cluster, seed: int
+) -> Plan:
+    task = ReshardingTask(shape, "float32", src, dst, cluster)
+    chunks = max(1, min(_CHUNKS, task.nbytes // _CHUNK_BYTES))
+    return plan(task, strategy, chunks=chunks, seed=seed)

@@ -1,0 +1,267 @@
+"""What one device computes: the pieces of its stage, forward and backward, or their pace."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from reshard_lab.errors import ReshardError, need
+from reshard_lab.pipeline.ops import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op
+from reshard_lab.training.job import Job, boxes_in, group_with, groups_of, tensor_text
+from reshard_lab.training.kit import Kit, span_of
+from reshard_lab.training.mailbox import Key, Mailbox
+from reshard_lab.training.models import Tensors, data, full_name, parameters, run_layers
+
+Began = Callable[[], None]
+"""To be called when what an op waits for has come."""
+
+
+class Seat(NamedTuple):
+    """Where a device sits in a job."""
+
+    job: Job
+    device: int
+    stage: int
+    operator_group: tuple[int, ...]
+    data_group: tuple[int, ...]
+
+    @classmethod
+    def of(cls, job: Job, device: int) -> Seat:
+        """The seat of ``device``."""
+        stage = job.stage_of(device)
+        groups = groups_of(job.layouts[stage])
+        return cls(job, device, stage, *(group_with(found, device) for found in groups))
+
+    @property
+    def pieces(self) -> list[int]:
+        """Pieces of the model on its stage."""
+        return list(range(self.stage, len(self.job.pieces), self.job.stages))
+
+    def inputs(self, piece: int, forward: bool) -> list[int]:
+        """Ways that bring a piece something: activations, or gradients."""
+        ends = [(w.target if forward else w.source) for w in self.job.ways]
+        return [number for number, end in enumerate(ends) if end == piece]
+
+    def local_shape(self, way: int) -> tuple[int, ...]:
+        """Shape of this device's box of a tensor."""
+        box = self.job.layouts[self.stage].boxes(self.job.ways[way].shape)[self.device]
+        return tuple(hi - lo for lo, hi in box)
+
+    def samples(self, microbatch: int) -> slice:
+        """This device's share of a microbatch, in the batch."""
+        layout, shape = self.job.layouts[self.stage], [self.job.samples]
+        shape += [1] * (layout.spec.ndim - 1)
+        lo, hi = layout.boxes(shape)[self.device][0]
+        first = microbatch * self.job.samples
+        return slice(first + lo, first + hi)
+
+
+class _Kept(NamedTuple):
+    """What a microbatch leaves behind on a piece, for its backward."""
+
+    leaves: list[Any]
+    """Tensors that came, by way of ``inputs``."""
+    results: list[Any]
+    """Tensors that left, by way of their gradients; on the last piece the loss."""
+
+
+class Computed:
+    """Torch computes: activations, gradients, losses."""
+
+    def __init__(self, seat: Seat, kit: Kit) -> None:
+        self.seat, self.kit, self.torch = seat, kit, kit.torch
+        self.job = seat.job
+        whole = parameters(self.job.built, self.job.seed)
+        self.parameters: dict[int, Tensors] = {
+            layer: {
+                p.name: kit.own(whole[full_name(made, p)], p.cut).clone().requires_grad_()
+                for p in made.params
+            }
+            for piece in seat.pieces
+            for layer in self.job.pieces[piece]
+            for made in (self.job.built.layers[layer],)
+        }
+        self.inputs, self.targets = data(self.job.built, self.job.batch, self.job.seed)
+        self.spans = [self._span(number) for number in range(len(self.job.ways))]
+        self.begin()
+
+    def begin(self) -> None:
+        """A step begins: no gradients, no losses."""
+        zeros = self.torch.zeros_like
+        self.gradients = {
+            layer: {name: zeros(p) for name, p in held.items()}
+            for layer, held in self.parameters.items()
+        }
+        self.loss = 0.0
+        self._kept: dict[tuple[int, int], _Kept] = {}
+        self._halves: dict[tuple[int, int], list[Any]] = {}
+
+    def run(self, op: Op, mailbox: Mailbox, began: Began) -> None:
+        """Carry out an op when its input has come; what leaves is put into the mailbox."""
+        piece = op.chunk * self.job.stages + self.seat.stage
+        forward, given = op.kind == FORWARD, []
+        if op.kind != WEIGHT_GRADIENT:
+            keys = [Key(w, forward, op.microbatch) for w in self.seat.inputs(piece, forward)]
+            given = [take(mailbox, self.job, key, op) for key in keys]
+        began()
+        if forward:
+            self._forward(op, piece, given, mailbox)
+        else:
+            self._backward(op, piece, given, mailbox)
+
+    def _span(self, way: int) -> Any:
+        shape = self.job.ways[way].shape
+        group = self.seat.operator_group
+        boxes = boxes_in(self.job.layouts[self.seat.stage], shape, group)
+        return span_of(boxes, group.index(self.seat.device), shape)
+
+    def _forward(self, op: Op, piece: int, given: list[Any], mailbox: Mailbox) -> None:
+        m, ways, spans = op.microbatch, self.job.ways, self.spans
+        leaves = [tensor.detach().requires_grad_() for tensor in given]
+        tensors: dict[int | None, Any] = {None: self.inputs[self.seat.samples(m)]}
+        for way, leaf in zip(self.seat.inputs(piece, True), leaves, strict=True):
+            tensors[ways[way].skip] = self.kit.join(leaf, spans[way])
+        run_layers(self.job.built, self.job.pieces[piece], self.kit, self.parameters, tensors)
+        results = []
+        if piece == len(self.job.pieces) - 1:
+            targets = self.targets[self.seat.samples(m)]
+            total = self.job.built.loss(self.kit, tensors[None], targets)
+            results = [total / (self.job.batch * self.job.built.terms)]
+            self._check(results[0], op, "the loss")
+            self.loss += float(results[0].detach())
+        for way in self.seat.inputs(piece, forward=False):
+            made = self.kit.part(tensors[ways[way].skip], spans[way])
+            self._check(made, op, f"activation {ways[way].name}")
+            results.append(made)
+            mailbox.put(Key(way, True, m), made.detach().contiguous())
+        self._kept[piece, m] = _Kept(leaves, results)
+
+    def _backward(self, op: Op, piece: int, given: list[Any], mailbox: Mailbox) -> None:
+        m, at = op.microbatch, (piece, op.microbatch)
+        leaves, results = self._kept[at]
+        came = self._halves.pop(at) if op.kind == WEIGHT_GRADIENT else given
+        if piece == len(self.job.pieces) - 1:
+            came = [self.torch.ones_like(results[0])]
+        held = [(n, name) for n in self.job.pieces[piece] for name in self.parameters[n]]
+        wanted = [] if op.kind == WEIGHT_GRADIENT else leaves
+        weights = [] if op.kind == INPUT_GRADIENT else [self.parameters[n][k] for n, k in held]
+        found: tuple[Any, ...] = ()
+        if wanted or weights:
+            found = self.torch.autograd.grad(
+                results, [*wanted, *weights], came, retain_graph=op.kind == INPUT_GRADIENT
+            )
+        for (n, name), gradient in zip(held, found[len(wanted) :], strict=False):
+            self.gradients[n][name] += gradient
+        if op.kind != WEIGHT_GRADIENT:
+            for way, gradient in zip(self.seat.inputs(piece, True), found, strict=False):
+                self._check(gradient, op, f"gradient {self.job.ways[way].name}")
+                mailbox.put(Key(way, False, m), gradient.contiguous())
+        if op.kind == INPUT_GRADIENT:
+            self._halves[at] = came
+        else:
+            del self._kept[at]
+
+    def _check(self, tensor: Any, op: Op, what: str) -> None:
+        """Refuse what is not a number, where it first shows."""
+        finite = self.torch.isfinite(tensor)
+        if not bool(finite.all()):
+            bad = int(tensor.numel() - finite.sum())
+            text = op.text(self.job.checked.lists.chunks)
+            raise ReshardError(
+                f"stage {self.seat.stage}, {text}: {bad} of {tensor.numel()} elements of {what} "
+                f"(shape {tuple(tensor.shape)}) are NaN or infinite; try a smaller learning_rate"
+            )
+
+    def finish(self, data_group: Any) -> None:
+        """The step's ops are over: add up gradients over the data group."""
+        parts = [g for held in self.gradients.values() for g in held.values()]
+        if len(self.seat.data_group) == 1 or not parts:
+            return
+        dist = need("torch.distributed", "run", "training")
+        flat = self.torch.cat([g.reshape(-1) for g in parts])
+        dist.all_reduce(flat, group=data_group)
+        for g, summed in zip(parts, flat.split([g.numel() for g in parts]), strict=True):
+            g.copy_(summed.view_as(g))
+
+    def learn(self, rate: float) -> None:
+        """A step of gradient descent."""
+        with self.torch.no_grad():
+            for layer, held in self.parameters.items():
+                for name, p in held.items():
+                    p -= rate * self.gradients[layer][name]
+
+    def found(self) -> dict[str, Any]:
+        """This device's gradients by full name, as numpy arrays."""
+        return {
+            full_name(layer, p): self.gradients[number][p.name].numpy()
+            for number in self.gradients
+            for layer in (self.job.built.layers[number],)
+            for p in layer.params
+        }
+
+
+class Pace:
+    """A sleep stands for every op; the tensors that move are real in size, each of one value."""
+
+    def __init__(self, seat: Seat) -> None:
+        assert seat.job.paced is not None
+        self.seat, self.job, self.seconds = seat, seat.job, seat.job.paced
+        self.torch = need("torch", "run", "training")
+        self.step = -1
+        self.loss = 0.0
+        self.delivers = True
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.step += 1
+
+    def run(self, op: Op, mailbox: Mailbox, began: Began) -> None:
+        """Take what comes, sleep, and put what leaves; checks that all of it came."""
+        piece = op.chunk * self.job.stages + self.seat.stage
+        forward, m = op.kind == FORWARD, op.microbatch
+        came: list[int] = []
+        out: list[int] = []
+        if op.kind != WEIGHT_GRADIENT:
+            came = self.seat.inputs(piece, forward)
+            out = self.seat.inputs(piece, not forward)
+        given = [take(mailbox, self.job, Key(way, forward, m), op) for way in came]
+        began()
+        end = time.monotonic() + self.seconds[op.kind][piece]
+        for way, tensor in zip(came, given, strict=True):
+            self._check(tensor, self._value(way, forward, m), op, way)
+        made = [self._make(way, forward, m) for way in out]
+        time.sleep(max(0.0, end - time.monotonic()))
+        for way, tensor in zip(out, made, strict=True):
+            mailbox.put(Key(way, forward, m), tensor)
+
+    def _value(self, way: int, forward: bool, m: int) -> float:
+        """A number that no other tensor of this run has (up to 2^24 of them)."""
+        count = self.job.checked.lists.microbatches
+        return float(1 + ((self.step * len(self.job.ways) + way) * 2 + forward) * count + m)
+
+    def _make(self, way: int, forward: bool, m: int) -> Any:
+        return self.torch.full(self.seat.local_shape(way), self._value(way, forward, m))
+
+    def _check(self, tensor: Any, value: float, op: Op, way: int) -> None:
+        if self.delivers and not bool((tensor == value).all()):
+            raise ReshardError(
+                f"stage {self.seat.stage}, {op.text()}: tensor {self.job.ways[way].name} did not "
+                f"come whole: not all of it is {value:g}"
+            )
+
+    def finish(self, data_group: Any) -> None:
+        """Nothing was computed."""
+
+    def learn(self, rate: float) -> None:
+        """Nothing was computed."""
+
+    def found(self) -> dict[str, Any]:
+        """Nothing was computed."""
+        return {}
+
+
+def take(mailbox: Mailbox, job: Job, key: Key, op: Op) -> Any:
+    """Wait for a tensor that ``op`` needs."""
+    text = tensor_text(job.ways[key.way], key.forward, key.microbatch)
+    return mailbox.take(key, f"{text}, for {op.text(job.checked.lists.chunks)},")
