@@ -1,0 +1,150 @@
+"""The plan explorer: who sends what when, for several ways to plan, on one time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError
+from reshard_lab.layout import Layout
+from reshard_lab.planning import plan
+from reshard_lab.planning.gantt import Bar, Gantt
+from reshard_lab.plots.gantt import gantts
+from reshard_lab.resharding import ReshardingTask
+from reshard_lab.scheduling import METHODS
+from reshard_lab.strategies import STRATEGIES
+from reshard_lab.units import format_bytes, format_seconds
+from reshard_lab.widgets.panel import Explorer, View, explorer, menu, slider
+from reshard_lab.widgets.tasks import task_controls, task_of
+
+MOST_ROWS = 512
+"""Deliveries that the data table lists."""
+_SIDE = ("first", "second", "third")
+_NONE = "none"
+_MOST_NOTES = 4  # deliveries of one plan told of at one moment
+
+
+def plan_explorer(
+    task: ReshardingTask | None = None,
+    methods: Sequence[tuple[str, str]] = (("broadcast", "naive"), ("broadcast", "auto")),
+    chunks: int = 100,
+) -> Explorer:
+    """Up to three plans of one task on one time axis, to step through delivery by delivery.
+
+    task:
+        what is planned first (default: suite case 9 of table 2).
+    methods:
+        ``(strategy, scheduler)`` of each plan.
+    chunks:
+        most chunks of a broadcast.
+
+    The picture is ``plots.gantts``. Controls: those of ``layout_explorer`` for the task,
+    ``strategy1``, ``scheduler1`` and so on to 3, ``chunks``, and ``step``, which goes through the
+    moments at which a delivery of any plan begins; what begins there, and what it has waited
+    for, stands under the picture.
+    """
+    if not 1 <= len(methods) <= len(_SIDE):
+        raise ReshardError(f"give one to {len(_SIDE)} methods to compare, not {len(methods)}")
+    start = _case9() if task is None else task
+    groups = task_controls(start)
+    for i, name in enumerate(_SIDE):
+        strategy, scheduler = methods[i] if i < len(methods) else (_NONE, "auto")
+        offered = [*STRATEGIES, "auto"] if i == 0 else [_NONE, *STRATEGIES, "auto"]
+        groups[f"{name.capitalize()} plan"] = {
+            f"strategy{i + 1}": menu("strategy", offered, strategy),
+            f"scheduler{i + 1}": menu("scheduler", METHODS, scheduler),
+        }
+    groups["All plans"] = {
+        "chunks": slider("chunks", chunks, 1, max(200, chunks)),
+        "step": slider("step", 0, 0, 1),
+    }
+
+    def draw(step: int, chunks: int, **chosen: str) -> View:
+        named = [(chosen.pop(f"strategy{i}"), chosen.pop(f"scheduler{i}")) for i in (1, 2, 3)]
+        made = task_of(start.cluster, **chosen)
+        wanted = [pair for pair in dict.fromkeys(named) if pair[0] != _NONE]
+        charts = {f"{a}, {b}": _chart(made, a, b, chunks) for a, b in wanted}
+        return _view(charts, step)
+
+    shown = explorer("plan explorer", groups, draw, play="step")
+    shown.set(step=shown.controls["step"].max)  # all of it, before anybody steps through it
+    return shown
+
+
+@lru_cache(maxsize=64)
+def _chart(task: ReshardingTask, strategy: str, scheduler: str, chunks: int) -> Gantt:
+    """A plan's record, kept: steps and further plans do not plan it again."""
+    return plan(task, strategy=strategy, scheduler=scheduler, chunks=chunks).gantt()
+
+
+def _view(charts: Mapping[str, Gantt], step: int) -> View:
+    times = moments(charts)
+    chosen = min(step, len(times) - 1)
+    moment_s = times[chosen]
+    rows: list[tuple[object, ...]] = [
+        ("plan", "start (s)", "end (s)", "unit task", "bytes", "way", "waits for")
+    ]
+    rows += [
+        (name, f"{b.start_s:.6g}", f"{b.end_s:.6g}", b.task, b.nbytes, _way(chart, b), b.why)
+        for name, chart in charts.items()
+        for b in chart.bars
+    ][:MOST_ROWS]
+    facts = {"moment": f"{format_seconds(moment_s)}, step {chosen} of {len(times) - 1}"}
+    facts |= {name: _figures(chart) for name, chart in charts.items()}
+    notes = [line for name, chart in charts.items() for line in _told(name, chart, moment_s)]
+    settings: dict[str, dict[str, Any]] = {"step": {"max": len(times) - 1}}
+    return View(gantts(charts, moment_s), rows, facts, notes, settings)
+
+
+def moments(charts: Mapping[str, Gantt]) -> list[float]:
+    """The times at which a delivery of any plan begins, and the end of the last one."""
+    found = {bar.start_s for chart in charts.values() for bar in chart.bars}
+    end = max(chart.makespan_s for chart in charts.values())
+    slack = 1e-9 * end
+    kept: list[float] = []
+    for time_s in sorted(found | {0.0, end}):
+        if not kept or time_s > kept[-1] + slack:
+            kept.append(time_s)
+    return kept
+
+
+def _told(name: str, chart: Gantt, moment_s: float) -> list[str]:
+    """What begins in one plan at a moment, a sentence each, and why not sooner."""
+    slack = 1e-9 * chart.makespan_s
+    found = [bar for bar in chart.bars if abs(bar.start_s - moment_s) <= slack]
+    lines = [
+        f"{name}: task {b.task}, {format_bytes(b.nbytes)}, {_way(chart, b)}; {b.why}."
+        for b in found[:_MOST_NOTES]
+    ]
+    if len(found) > _MOST_NOTES:
+        lines.append(f"{name}: and {len(found) - _MOST_NOTES} more begin now.")
+    if not lines:
+        over = chart.makespan_s <= moment_s + slack
+        lines.append(f"{name}: {'has ended' if over else 'nothing begins now'}.")
+    return lines
+
+
+def _way(chart: Gantt, bar: Bar) -> str:
+    if bar.sender_nic is None:
+        return f"inside the host of device {bar.sender}"
+    to = ", ".join(chart.nic_text(nic) for nic in bar.receiver_nics)
+    return f"{chart.nic_text(bar.sender_nic)} to {to}"
+
+
+def _figures(chart: Gantt) -> str:
+    """Makespan, bound and idle share of one plan."""
+    words = format_seconds(chart.makespan_s)
+    if chart.lower_bound_s > 0:
+        words += f" ({chart.makespan_s / chart.lower_bound_s:.3g} × the bound)"
+    shares = [i.share for i in chart.idle]
+    return f"{words}, NICs {sum(shares) / len(shares):.0%} idle" if shares else words
+
+
+def _case9() -> ReshardingTask:
+    """Case 9 of table 2: four unit tasks whose order decides over the time."""
+    cluster = Cluster.preset("p3.8xlarge", hosts=4)
+    src = Layout(cluster.mesh((2, 4)), "RS0R")
+    dst = Layout(cluster.mesh((2, 4), first_host=2), "RRS0")
+    return ReshardingTask((1024, 1024, 512), "float32", src, dst, cluster)
