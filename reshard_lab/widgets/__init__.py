@@ -6,9 +6,11 @@ are the pictures of ``plots``.
 
 from __future__ import annotations
 
+from reshard_lab.widgets.layouts import layout_explorer
 from reshard_lab.widgets.measurement import measurement_explorer
 from reshard_lab.widgets.panel import Explorer, View, explorer
 from reshard_lab.widgets.pipeline import pipeline_explorer
+from reshard_lab.widgets.plans import plan_explorer
 from reshard_lab.widgets.strategy import strategy_explorer
 from reshard_lab.widgets.traffic import traffic_explorer
 
@@ -16,8 +18,10 @@ __all__ = [
     "Explorer",
     "View",
     "explorer",
+    "layout_explorer",
     "measurement_explorer",
     "pipeline_explorer",
+    "plan_explorer",
     "strategy_explorer",
     "traffic_explorer",
 ]
