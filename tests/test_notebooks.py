@@ -1,0 +1,133 @@
+"""The notebooks: what they store, how they are written, and the answers to their exercises.
+
+That their cells run, and that the deterministic ones give what is stored, is tested by nbval
+(`make test`). Here is what nbval does not see: a stripped notebook passes it, having compared
+nothing.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+MEASURING = ("05", "06", "08", "09")
+"""What these print is a measurement or depends on the machine; all others are compared."""
+MOST_LINES, MOST_WORDS = 15, 2000
+ANSWERS = {
+    # 4 columns over mesh axis 1; ceil(10/4) = 3; axis 1 cuts, axis 0 replicates.
+    "01": [(2, 4), (9, 10), (0, 2)],
+    # a half and a quarter; cuts at 3, 6, 9 and at 4, 8; each host takes 8 x 8 x 4 B for half of it.
+    "02": [4, 6, 2 * 8 * 8 * 4 - 8 * 8 * 4],
+    # A·B; 1 + (A - 1)/K; all but send/recv, whose four copies share the one NIC.
+    "03": [3 * 4, 1 + 5 / 50, 3],
+    # 5, 3, then 4, 3, 3 on the other; half of 18, as 5 + 4 and 3 · 3; 8 rows of ceil(6/4) columns.
+    "04": [4 + 3 + 3, 9, 1.6],
+    # six copies through 10 Gbit/s; one a host; 0.2 s and a twentieth of it for the second host.
+    "05": [1.7, 3, 210],
+    # twice the hosts, twice the copies; a chain twice as long ends little later; the receivers take
+    # in as much as before.
+    "06": [2, 1, 1.0],
+    # 2 · 8 - 1; 3 + 2 · (1 - 1/2); 16 + 3 slots of 3 s.
+    "07": [15, 4.0, 57],
+}
+
+
+def read(path: Path) -> nbformat.NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def code_cells(path: Path) -> list:
+    return [c for c in read(path).cells if c.cell_type == "code"]
+
+
+def number(path: Path) -> str:
+    return path.name[:2]
+
+
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+
+
+def test_all_notebooks_are_there_and_tested_in_one_lane():
+    assert [number(p) for p in NOTEBOOKS] == [f"{n:02}" for n in range(1, len(NOTEBOOKS) + 1)]
+    text = (ROOT / "Makefile").read_text()
+    lanes = dict(re.findall(r"^(STRICT|MEASURING) := \$\(wildcard (.*)\)$", text, re.M))
+    named = {lane: {number(p) for p in ROOT.glob(names)} for lane, names in lanes.items()}
+    assert named["MEASURING"] == set(MEASURING) & {number(p) for p in NOTEBOOKS}
+    assert named["STRICT"] == {number(p) for p in NOTEBOOKS} - set(MEASURING)
+
+
+@every_notebook
+def test_cells_are_short_and_hold_no_logic(path):
+    for cell in code_cells(path):
+        assert len(cell.source.splitlines()) <= MOST_LINES
+        defines = (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.If)
+        assert not any(isinstance(n, defines) for n in ast.walk(ast.parse(cell.source)))
+
+
+@every_notebook
+def test_every_cell_that_should_have_an_output_stores_one(path):
+    cells = code_cells(path)
+    assert [c.execution_count for c in cells] == list(range(1, len(cells) + 1))
+    for cell in cells:
+        last = ast.parse(cell.source).body[-1]
+        assert bool(cell.outputs) == isinstance(last, (ast.Expr, ast.Try)), cell.source
+        for output in cell.outputs:
+            assert output.output_type in ("execute_result", "display_data", "stream")
+            assert output.get("name", "stdout") == "stdout"
+
+
+@every_notebook
+def test_nothing_is_stored_that_no_two_runs_share(path):
+    notebook, text = read(path), path.read_text(encoding="utf-8")
+    for machine in (str(ROOT), "/home/", "/root", "/tmp", "site-packages", "Warning", " at 0x"):
+        assert machine not in text
+    assert "widget-view" not in text
+    assert notebook.metadata.keys() == {"kernelspec", "language_info"}
+    assert [c.id for c in notebook.cells] == [f"c{i:02}" for i in range(1, len(notebook.cells) + 1)]
+    assert not any(c.metadata.keys() - {"tags"} for c in notebook.cells)  # times of a run
+
+
+@every_notebook
+def test_notebooks_say_what_they_are_about_and_how_long_they_take(path):
+    first = read(path).cells[0]
+    assert first.cell_type == "markdown"
+    assert first.source.startswith(f"# {int(number(path))}. ")
+    minutes = "five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen"
+    assert re.search(rf"\b({minutes})\s+minutes\b", first.source)
+    assert re.search(r"\b([Ss]ection|[Ff]igure)s? \d", first.source)
+    words = " ".join(c.source for c in read(path).cells if c.cell_type == "markdown").split()
+    assert len(words) < MOST_WORDS  # 15 minutes
+
+
+@every_notebook
+def test_links_between_notebooks_lead_somewhere(path):
+    for cell in read(path).cells:
+        if cell.cell_type == "markdown":
+            for target in re.findall(r"\]\((?!https?:)([^)#]+)", cell.source):
+                assert (path.parent / target).exists(), target
+
+
+@every_notebook
+def test_exercises_have_the_answers_worked_out_by_hand(path):
+    """Each notebook ends in three exercises, which stand on their own after the imports."""
+    cells = code_cells(path)
+    answers = ANSWERS[number(path)]
+    exercises = cells[-3:]
+    assert all("experiments.predict(...," in c.source for c in exercises)
+    assert not any("experiments.predict" in c.source for c in cells[:-3])
+    assert len(answers) == 3
+    names: dict[str, object] = {}
+    exec(cells[0].source, names)
+    for cell, answer in zip(exercises, answers, strict=True):
+        tree = ast.parse(cell.source)
+        last = tree.body[-1]
+        assert isinstance(last, ast.Expr)
+        exec(compile(ast.Module(tree.body[:-1], []), path.name, "exec"), names)
+        text = ast.unparse(last)
+        for given_answer, right in ((answer, True), ("nonsense", False)):
+            verdict = eval(text.replace("...", repr(given_answer), 1), names)
+            assert verdict.right is right, (cell.source, verdict)
