@@ -14,6 +14,7 @@ from reshard_lab.cluster import Cluster
 from reshard_lab.errors import choose, need, whole
 from reshard_lab.pipeline import PipelineTimeline, Workload, device_speed, gpt, schedule, simulate
 from reshard_lab.pipeline import u_transformer as u_net
+from reshard_lab.pipeline.loads import Moves, Times
 from reshard_lab.units import ITEMSIZE
 
 if TYPE_CHECKING:
@@ -63,12 +64,15 @@ class Figure4(NamedTuple):
 def figure4(
     stages: int = 4,
     microbatches: int = 8,
-    forward_s: float = 1.0,
-    backward_s: float = 2.0,
-    transfer_s: float = 0.5,
+    forward_s: Times = 1.0,
+    backward_s: Times = 2.0,
+    forward_transfer_s: Moves = 0.5,
+    backward_transfer_s: Moves | None = None,
     delay_weights: bool = False,
 ) -> Figure4:
     """1F1B beside eager-1F1B (figure 4), transfers overlapped: timelines, and a row a stage.
+
+    Times as ``pipeline.simulate`` takes them: one for all, or one a stage or link.
 
     Columns: ``schedule``, ``stage``, ``makespan_s`` (of the whole pipeline), the stage's shares
     ``compute``, ``communication`` (exposed) and ``bubble``, and ``peak_live`` microbatches.
@@ -82,7 +86,8 @@ def figure4(
             schedule(name, stages, microbatches, delay_weights=delay_weights),
             forward_s,
             backward_s,
-            transfer_s,
+            forward_transfer_s,
+            backward_transfer_s,
         )
         for shown, name in names.items()
     }

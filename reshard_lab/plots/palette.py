@@ -23,19 +23,19 @@ METHODS = {
     "global_allgather": Look(_PINK, ".."),
     "alpa": Look(_SKY, "//"),
     "broadcast": Look(_GREEN, "\\\\"),
-    "naive": Look(_PINK, "oo"),
-    "load_balance": Look(_ORANGE, "--"),
+    "naive": Look(_PINK, ""),
+    "load_balance": Look(_ORANGE, "//"),
     "ensemble": Look(_GREEN, "\\\\"),  # the same plans as "broadcast"
-    "overlap": Look(_SKY, ".."),
+    "overlap": Look(_SKY, "xx"),
     "eager_1f1b": Look(_PINK, "//"),
-    "ours": Look(_BLUE, ""),
+    "ours": Look(_BLUE, "oo"),
     "signal": Look(_YELLOW, "--"),
     # further ones
     "auto": Look(_VERMILION, "--"),
-    "split": Look(_YELLOW, "//"),
+    "split": Look(_YELLOW, ".."),
     "concurrent": Look(_BLUE, "++"),
 }
-"""By name of the method; within a figure no two share a colour."""
+"""By name of the method; within a figure of the paper no two share a colour, or a hatch."""
 
 
 def look(method: str, position: int) -> Look:
