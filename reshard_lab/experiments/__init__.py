@@ -29,6 +29,7 @@ from reshard_lab.experiments.lessons import (
     strategy_times,
 )
 from reshard_lab.experiments.pipelines import figure4, figure7, figure9
+from reshard_lab.experiments.simulated import draw_figure7, draw_figure9
 from reshard_lab.experiments.studies import (
     figure3,
     full_duplex,
@@ -62,6 +63,8 @@ __all__ = [
     "chunk_times",
     "compare",
     "deliver",
+    "draw_figure7",
+    "draw_figure9",
     "evaluate",
     "figure2",
     "figure3",

@@ -11,9 +11,10 @@ from reshard_lab.experiments.headlines import headlines
 from reshard_lab.experiments.pipelines import FIGURE7, Figure4, figure4, figure7, figure9
 from reshard_lab.experiments.tables import Table
 from reshard_lab.pipeline import device_speed
-from reshard_lab.plots.bars import Columns, Words, bars, save
+from reshard_lab.plots.bars import Columns, Words, as_figure, bars, save
 from reshard_lab.plots.memory import draw_memory
 from reshard_lab.plots.pipeline import draw_pipeline
+from reshard_lab.plots.svg import Figure
 from reshard_lab.units import format_seconds
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _COLUMNS = Columns("model", "method", "tflops_per_device", bound="device_tflops")
 _VALUE = "throughput (TFLOP/s a device)"
+_TITLE7 = "Figure 7, simulated: training throughput on 2 pipeline stages"
+_TITLE9 = "Figure 9, simulated: throughput over microbatches of the same size"
 
 
 def simulated(folder: Path, preset: str = "p3.8xlarge") -> tuple[Table, ...]:
@@ -71,12 +74,8 @@ def _write4(folder: Path, made: Figure4) -> Table:
 
 
 def _write7(folder: Path, frame: pd.DataFrame, label: str, about: dict[str, Any]) -> Table:
-    title = "Figure 7, simulated: training throughput on 2 pipeline stages"
-    methods = "\n".join(f"{level.name}: {level.about}." for level in FIGURE7[2:])
-    words = Words(
-        title, "model", _VALUE, "", f"{_folded(label)}\n{methods}", bound="speed of the device"
-    )
-    pictures = save(bars(frame, _COLUMNS, words), folder / "figure7")
+    title = _TITLE7
+    pictures = save(_chart7(frame, label), folder / "figure7")
     by = frame.pivot(index="model", columns="method", values="tflops_per_device")
     gains, shares = by["ours"] / by["alpa"], by["ours"] / by["signal"]
     headline = (
@@ -97,16 +96,8 @@ def _write_headlines(folder: Path, frame: pd.DataFrame, label: str) -> Table:
 
 
 def _write9(folder: Path, frame: pd.DataFrame, label: str, about: dict[str, Any]) -> Table:
-    title = "Figure 9, simulated: throughput over microbatches of the same size"
-    keys = ["model", "microbatches"]
-    signal = frame[frame["method"] == "signal"].set_index(keys)["tflops_per_device"]
-    drawn = frame[frame["method"] != "signal"].join(signal.rename("signal_tflops"), on=keys)
-    columns = _COLUMNS._replace(group="microbatches", panel="model", bound="signal_tflops")
-    steps = "overlap: 1F1B; eager_1f1b: eager-1F1B; ours: that with weights delayed."
-    words = Words(
-        title, "microbatches", _VALUE, "", f"{_folded(label)}\n{steps}", bound="signal (bound)"
-    )
-    pictures = save(bars(drawn, columns, words), folder / "figure9")
+    title = _TITLE9
+    pictures = save(_chart9(frame, label), folder / "figure9")
     most = frame[frame["microbatches"] == frame["microbatches"].max()]
     by = most.pivot(index="model", columns="method", values="tflops_per_device")
     steps = ", ".join(
@@ -115,6 +106,45 @@ def _write9(folder: Path, frame: pd.DataFrame, label: str, about: dict[str, Any]
     headline = f"at {most['microbatches'].iloc[0]} microbatches, over broadcast: {steps}"
     files = _rows(folder, "figure9", title, frame, label, about)
     return Table("figure9", title, frame, (*files, *pictures), headline, "simulated")
+
+
+def draw_figure7(frame: pd.DataFrame, preset: str = "p3.8xlarge") -> Figure:
+    """The rows of ``figure7`` as bars, with the speed of the device as a line."""
+    return _figure(_chart7(frame, _basis(preset)[0]), _TITLE7, frame, "model", preset)
+
+
+def draw_figure9(frame: pd.DataFrame, preset: str = "p3.8xlarge") -> Figure:
+    """The rows of ``figure9`` as bars, with the upper bound, signal, as a line."""
+    return _figure(_chart9(frame, _basis(preset)[0]), _TITLE9, frame, "microbatches", preset)
+
+
+def _figure(chart: Any, title: str, frame: pd.DataFrame, group: str, preset: str) -> Figure:
+    """A chart for a notebook: its words for those who do not see it are its rows."""
+    said = [
+        ", ".join(str(row[key]) for key in dict.fromkeys(("model", group, "method")))
+        + f": {row['tflops_per_device']:.1f}"
+        for row in frame.to_dict("records")
+    ]
+    alt = f"Bars, TFLOP/s a device. {'. '.join(said)}."
+    return as_figure(chart, f"{title}. {_basis(preset)[0]}", alt)
+
+
+def _chart7(frame: pd.DataFrame, label: str) -> Any:
+    methods = "\n".join(f"{level.name}: {level.about}." for level in FIGURE7[2:])
+    note = f"{_folded(label)}\n{methods}"
+    words = Words(_TITLE7, "model", _VALUE, "", note, bound="speed of the device")
+    return bars(frame, _COLUMNS, words)
+
+
+def _chart9(frame: pd.DataFrame, label: str) -> Any:
+    keys = ["model", "microbatches"]
+    signal = frame[frame["method"] == "signal"].set_index(keys)["tflops_per_device"]
+    drawn = frame[frame["method"] != "signal"].join(signal.rename("signal_tflops"), on=keys)
+    columns = _COLUMNS._replace(group="microbatches", panel="model", bound="signal_tflops")
+    steps = "overlap: 1F1B; eager_1f1b: eager-1F1B; ours: that with weights delayed."
+    note = f"{_folded(label)}\n{steps}"
+    words = Words(_TITLE9, "microbatches", _VALUE, "", note, bound="signal (bound)")
+    return bars(drawn, columns, words)
 
 
 def _rows(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.plots.palette import look
-from reshard_lab.plots.svg import INK
+from reshard_lab.plots.svg import INK, Figure, figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,6 +133,16 @@ def _panel(
     ax.set_xticks(range(len(groups)), [str(g) for g in groups])
     ax.grid(axis="y", linewidth=0.4, alpha=0.5)
     ax.set_axisbelow(True)
+
+
+def as_figure(made: Any, caption: str, alt: str) -> Figure:
+    """A chart as a picture for a notebook; the same chart gives the same bytes."""
+    matplotlib = need("matplotlib", "notebooks", "a chart")
+    text = StringIO()
+    with matplotlib.rc_context(_STYLE):
+        made.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    drawn = text.getvalue()
+    return figure(drawn[drawn.index("<svg") :], caption, alt)
 
 
 def save(made: Any, stem: str | Path) -> tuple[Path, Path]:
