@@ -352,10 +352,21 @@ def test_reproduce_writes_tables_pictures_and_stamps(tmp_path, capsys, monkeypat
     printed = capsys.readouterr()
     data = json.loads(printed.out)
     assert "145/145" in printed.err
-    kinds = ("csv", "json", "png", "svg")
-    assert sorted(p.name for p in out.iterdir()) == sorted(
-        f"{name}.{kind}" for name in ("figure5", "figure6", "figure8") for kind in kinds
-    )
+    names = ["figure5", "figure6", "figure7", "figure8", "figure9"]
+    files = [f"{name}.{kind}" for name in names for kind in ("csv", "json", "png", "svg")]
+    files += ["figure4.csv", "figure4.json", "figure4.svg", "figure4_memory.svg"]
+    files.append("figure7_headlines.csv")
+    assert sorted(p.name for p in out.iterdir()) == sorted(files)
+    assert sorted(file.rpartition("/")[2] for file in data["files"]) == sorted(files)
+    assert list(data["tables"]) == list(data["headlines"])
+    assert list(data["tables"]) == sorted({*names, "figure4", "figure7_headlines"})
+    for name, better, worse in (("figure6", "broadcast", "alpa"), ("figure8", "ensemble", "naive")):
+        by = pd.read_csv(out / f"{name}.csv").pivot(
+            index="case", columns="method", values="measured_s"
+        )
+        gains = by[worse] / by[better]
+        said = f"{min(gains):.2f} to {max(gains):.2f} times as fast as {worse}"
+        assert said in data["headlines"][name]
     for name, count in (("figure5", 64), ("figure6", 54), ("figure8", 54)):
         table = pd.read_csv(out / f"{name}.csv")
         assert len(table) == count == len(data["tables"][name])

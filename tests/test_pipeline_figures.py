@@ -322,3 +322,32 @@ def test_simulated_figures_as_files(tmp_path):
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(rl.ReshardError, match="cannot write"):
         simulated(tmp_path / "none")
+
+
+def test_reproduce_prints_a_line_a_figure(tmp_path, table7):
+    """What the command prints, here with one measured figure that nobody measured."""
+    from types import SimpleNamespace
+
+    from reshard_lab.cli.reproduce import _text
+    from reshard_lab.experiments.reproduce import Reproduction
+    from reshard_lab.experiments.tables import Table
+
+    frame = headlines(table7)
+    tables = (
+        Table("figure6", "", table7, (tmp_path / "figure6.csv",), "2.00 times as fast", "measured"),
+        Table("figure7_headlines", "", frame, (tmp_path / "a.csv",), "said below", "simulated"),
+    )
+    names = ("link", "cpu", "system", "python", "torch", "reshard_lab", "commit")
+    environment = {**dict.fromkeys(names, "?"), "cpu_share": 0.5}
+    place = SimpleNamespace(predicted="a NIC", caution="")
+    lines = _text(Reproduction(place, environment, "label", tables)).splitlines()
+    assert lines[:2] == [
+        "figure6            measured   2.00 times as fast",
+        "figure7_headlines  simulated  said below",
+    ]
+    shown = [line.split() for line in lines if line.startswith(MODELS)]
+    assert ["GPT-1.3B", "ours", "/", "alpa", "1.10", "1.1"] in shown
+    assert ["GPT-1.3B", "ours", "/", "signal", "0.98", "at", "least", "0.75"] in shown
+    assert sum(line.startswith("U-Transformer-2B: Transfers, of which") for line in lines) == 1
+    assert lines[-1] == f"written to   {tmp_path}/: a.csv, figure6.csv"
+    assert len(lines) < 25

@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> Output:
         "environment": done.environment,
         "predicted": done.place.about,
         "tables": {t.name: t.frame.to_dict("records") for t in done.tables},
+        "headlines": {t.name: t.headline for t in done.tables},
         "files": [str(f) for t in done.tables for f in t.files],
     }
     return Output(_text(done), data)
