@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from reshard_lab import pipeline, runtime, scheduling
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError
@@ -35,3 +37,19 @@ __all__ = [
     "scheduling",
     "simulate",
 ]
+
+
+def _repr_html(record: object) -> str | None:
+    from reshard_lab.plots.records import record_html  # pictures load when one is looked at
+
+    return record_html(record)
+
+
+# Records know nothing of the pictures on the floor above them. This file, which stands above all
+# floors, lets them show theirs in a notebook.
+_RECORDS: tuple[Any, ...] = (
+    *(Layout, Measurement, Mesh, Plan, ReshardingTask, Timeline),
+    pipeline.PipelineTimeline,
+)
+for _record in _RECORDS:
+    _record._repr_html_ = _repr_html

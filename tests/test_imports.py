@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parent.parent
 
 HEAVY = ["IPython", "cupy", "ipywidgets", "jax", "matplotlib", "ortools", "pandas"]
-HEAVY += ["joblib", "safetensors", "scipy", "torch", "tqdm"]
+HEAVY += ["joblib", "resvg_py", "safetensors", "scipy", "torch", "tqdm"]
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -38,7 +38,7 @@ def test_every_library_of_an_extra_is_covered():
         Requirement(line).name for extra in extras.keys() - {"test"} for line in extras[extra]
     }
     not_imported = {"jupyterlab"}
-    renamed = {"cupy-cuda12x": "cupy"}
+    renamed = {"cupy-cuda12x": "cupy", "resvg-py": "resvg_py"}
     assert {renamed.get(name, name) for name in optional - not_imported} <= set(HEAVY)
 
 

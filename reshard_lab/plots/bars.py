@@ -147,9 +147,15 @@ def as_figure(made: Any, caption: str, alt: str) -> Figure:
 
 def save(made: Any, stem: str | Path) -> tuple[Path, Path]:
     """Write a chart as ``stem.png`` and ``stem.svg``; the same chart gives the same bytes."""
+    return write(made, f"{stem}.png"), write(made, f"{stem}.svg")
+
+
+def write(made: Any, path: str | Path) -> Path:
+    """Write a chart as the ending of ``path`` says, ``.png`` or ``.svg``."""
     matplotlib = need("matplotlib", "notebooks", "a chart")
-    png, vector = Path(f"{stem}.png"), Path(f"{stem}.svg")
+    target = Path(path)
+    vector = {"metadata": {"Date": None, "Creator": None}}
+    how = vector if target.suffix == ".svg" else {"dpi": 160, "metadata": {"Software": None}}
     with matplotlib.rc_context(_STYLE):
-        made.savefig(png, dpi=160, metadata={"Software": None})
-        made.savefig(vector, metadata={"Date": None, "Creator": None})
-    return png, vector
+        made.savefig(target, **how)
+    return target

@@ -99,9 +99,9 @@ def rows_svg(charts: Mapping[str, Chart], alt: str, moment_s: float | None = Non
         if title:
             parts.append(svg.label(12, y + 16, title, 12, font_weight="bold"))
             y += 18
-        before = list(chart.rows.values())
-        drawn = joined(before, longest, min(MOST_BARS, 2 * MOST_BARS // len(charts)))
-        joins = joins or sum(map(len, drawn)) < sum(map(len, before))
+        most = min(MOST_BARS, 2 * MOST_BARS // len(charts))
+        drawn, coarse = joined(list(chart.rows.values()), longest, most)
+        joins = joins or coarse
         rows, bottom = _rows(chart, drawn, scale, y + _TOP, moment_s)
         if moment_s is not None:  # under the bars, and clear of the words above them
             x = scale.x(min(moment_s, longest))
@@ -131,7 +131,7 @@ def _rows(
     parts: list[str] = []
     for name, spans in zip(chart.rows, drawn, strict=True):
         parts.append(svg.label(scale.left - 8, y + 0.7 * ROW, name, SIZE, "end"))
-        parts += bars(spans, scale, y, moment_s)
+        parts += bars(spans, scale, y, moment_s, scale.x(chart.bound_s))
         share = f"{chart.idle[name]:.0%} idle"
         parts.append(svg.label(scale.right + 10, y + 0.7 * ROW, share, SIZE))
         y += ROW + GAP

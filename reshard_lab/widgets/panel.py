@@ -83,6 +83,11 @@ class Explorer:
         """The picture shown, for ``plots.export``."""
         return self.view.figure
 
+    def to_frame(self) -> Any:
+        """The data behind the picture as a pandas DataFrame."""
+        head, *rows = self.view.table
+        return need("pandas", "notebooks", "a table").DataFrame(rows, columns=list(head))
+
     def set(self, **values: Any) -> None:
         """Give several controls a value, and draw once."""
         for name in values:
@@ -240,7 +245,8 @@ def _group(widgets: Any, heading: str, group: Mapping[str, Any]) -> Any:
 def _player(widgets: Any, control: Any) -> Any:
     """Buttons that move ``control``, in the browser, a step at a time."""
     play = widgets.Play(min=control.min, max=control.max, interval=700, show_repeat=False)
-    widgets.jslink((play, "value"), (control, "value"))
+    # The first of the two gives the other its value when they are shown.
+    widgets.jslink((control, "value"), (play, "value"))
     for end in ("min", "max"):
         widgets.dlink((control, end), (play, end))
     return play

@@ -1,0 +1,107 @@
+"""Pictures, tables and timelines as files, the kind of file chosen by the ending of its name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from reshard_lab.errors import ReshardError, need, write_text
+from reshard_lab.pipeline.timeline import PipelineTimeline
+from reshard_lab.planning.record import Plan
+from reshard_lab.plots import bars
+from reshard_lab.plots.records import draw_record
+from reshard_lab.plots.svg import Figure
+from reshard_lab.runtime.measure import Measurement, to_frame
+from reshard_lab.simulation.timeline import Timeline
+
+_KINDS = {
+    ".svg": "a picture",
+    ".png": "a picture",
+    ".csv": "a table",
+    ".json": "a Perfetto trace of a timeline, a plan, or a measurement",
+}
+_SCALE = 2
+"""Pixels of a PNG for one of the SVG."""
+
+
+def export(thing: Any, path: str | Path) -> Path:
+    """Write ``thing`` to ``path`` and return it; the ending says as what.
+
+    ``.svg``, ``.png``: a figure, a chart of matplotlib, an explorer's picture as it stands, or
+    the picture of a record (see ``draw_record``).
+    ``.csv``: a DataFrame, or the table of a record that has ``to_frame``.
+    ``.json``: a timeline as a Chrome trace, which Perfetto opens; a plan as ``Plan.from_json``
+    reads it; a measurement.
+    """
+    target = Path(path)
+    ending = target.suffix.lower()
+    if ending not in _KINDS:
+        known = ", ".join(f"{key} ({what})" for key, what in _KINDS.items())
+        raise ReshardError(f"cannot tell from {str(path)!r} what to write; endings are {known}")
+    if ending == ".csv":
+        return write_text("table", target, _csv(thing))
+    if ending == ".json":
+        return write_text("file", target, _json(thing))
+    if hasattr(thing, "savefig"):
+        return _written(target, lambda: bars.write(thing, target))
+    figure = thing.figure if hasattr(thing, "figure") else draw_record(thing)
+    if ending == ".svg":
+        return figure.save(target)
+    data = png(figure)
+    return _written(target, lambda: target.write_bytes(data))
+
+
+def png(figure: Figure, scale: float = _SCALE) -> bytes:
+    """``figure`` as PNG, ``scale`` pixels to one of the SVG; the same figure, the same bytes."""
+    resvg = need("resvg_py", "notebooks", "a PNG of a picture")
+    matplotlib = need("matplotlib", "notebooks", "a PNG of a picture")
+    # Its fonts are there wherever it is, so the picture is the same on every machine.
+    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    return bytes(
+        resvg.svg_to_bytes(
+            svg_string=figure.svg,
+            zoom=scale,
+            skip_system_fonts=True,
+            font_dirs=[str(fonts)],
+            font_family="DejaVu Sans",
+            sans_serif_family="DejaVu Sans",
+        )
+    )
+
+
+def _csv(thing: Any) -> str:
+    frame = to_frame([thing]) if isinstance(thing, Measurement) else thing
+    frame = frame.to_frame() if hasattr(frame, "to_frame") else frame
+    if not hasattr(frame, "to_csv"):
+        raise ReshardError(
+            f"a {type(thing).__name__} is not a table; give a DataFrame, or a timeline, a plan's "
+            "gantt() or a measurement"
+        )
+    named = any(name is not None for name in frame.index.names)
+    return str(frame.to_csv(index=named, lineterminator="\n"))
+
+
+def _json(thing: Any) -> str:
+    if isinstance(thing, (Timeline, PipelineTimeline)):
+        return thing.to_chrome_trace()
+    if isinstance(thing, Plan):
+        return thing.to_json()
+    if isinstance(thing, Measurement):
+        return json.dumps(thing.to_dict(), indent=2) + "\n"
+    raise ReshardError(
+        f"a {type(thing).__name__} cannot be written as JSON; give a timeline (as a trace), a plan "
+        "or a measurement"
+    )
+
+
+def _written(target: Path, write: Callable[[], object]) -> Path:
+    try:
+        write()
+    except OSError as error:
+        raise ReshardError(
+            f"cannot write picture {str(target)!r}: {error.strerror}; give a file in a folder that "
+            "exists and can be written to"
+        ) from None
+    return target
