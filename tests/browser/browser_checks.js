@@ -83,7 +83,7 @@ function complaints(svg, smallest) {
         at.top < frame.top - 1 || at.bottom > frame.bottom + 1) say("is cut off by the edge");
     const matrix = text.getScreenCTM();
     const pixels = parseFloat(style.fontSize) * Math.hypot(matrix.a, matrix.b);
-    if (pixels < smallest) say(`is ${pixels.toFixed(1)} pixels high`);
+    if (pixels < smallest - 0.05) say(`is ${pixels.toFixed(1)} pixels high`);
     const [ink, least] = [color(style.fill) ?? [0, 0, 0, 1],
       pixels >= 24 || (pixels >= 18.66 && Number(style.fontWeight) >= 700) ? 3 : 4.5];
     const points = [0.1, 0.5, 0.9].map(f => [at.left + f * (at.right - at.left),

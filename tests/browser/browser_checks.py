@@ -31,9 +31,9 @@ RULES = (
     "select-name",
     "svg-img-alt",
 )
-# The handle of ipywidgets' slider has no name of its own and no way to give it one; its label is
-# read beside it, and `unlabelled` sees to that.
-NOT_OURS = ".noUi-handle"
+# ipywidgets gives no name to the handle of a slider and the buttons of its player, and no way to
+# add one. The label beside a handle is read by people, and `unlabelled` sees that it is there.
+NOT_OURS = ".noUi-handle, .widget-play button"
 AXE = """async ([inside, without, rules]) => {
     const included = [...document.querySelectorAll(inside)].filter(node => node.offsetHeight);
     if (!included.length) return [];

@@ -55,16 +55,11 @@ class Explorer:
     root: object
     """Locator of the outermost box."""
 
-    def control(self, label: str):
-        """What takes the keys of the control called ``label``: a field, a menu, a handle."""
-        row = self.root.locator(".jupyter-widgets").filter(
-            has=self.page.locator(f'> .widget-label:text-is("{label}"), > label:text-is("{label}")')
-        )
-        return row.locator("input, select, textarea, .noUi-handle").first
-
-    def labels(self) -> list[str]:
-        """The labels of all controls."""
-        return self.root.locator(".widget-label").all_inner_texts()
+    def control(self, label: str, which: int = 0):
+        """What takes the keys of a control, by its label, of several alike the one numbered."""
+        name = self.page.locator(f'> .widget-label:text-is("{label}")')
+        row = self.root.locator(".jupyter-widgets").filter(has=name).nth(which)
+        return row.locator("input, select, .noUi-handle").first
 
     def drawing(self) -> str:
         """The picture's SVG."""
@@ -74,12 +69,18 @@ class Explorer:
         """Text of the ``part`` of the explorer, a CSS selector."""
         return self.root.locator(part).inner_text()
 
-    def press(self, label: str, key: str) -> None:
+    def press(self, label: str, key: str, which: int = 0) -> None:
         """Press a key in a control and wait until the picture is another one."""
-        self.control(label).focus()
+        self.control(label, which).focus()
         before = self.drawing()
         self.page.keyboard.press(key)
         self.changed(before)
+
+    def write(self, label: str, words: str, which: int = 0) -> None:
+        """Put ``words`` into a field of text and press Enter."""
+        field = self.control(label, which)
+        field.fill(words)
+        field.press("Enter")
 
     def changed(self, before: str) -> None:
         """Wait until the picture differs from ``before``."""
@@ -103,9 +104,13 @@ class Explorer:
         return self.page.evaluate("window.took")
 
     def picture(self, path: Path) -> Path:
-        """Save a picture of the explorer."""
+        """Save a picture of the explorer, in a window that is high enough for all of it."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        size = self.page.viewport_size
+        tall = self.root.evaluate("root => Math.ceil(root.getBoundingClientRect().height)")
+        self.page.set_viewport_size({**size, "height": tall + size["height"]})
         self.root.screenshot(path=path)
+        self.page.set_viewport_size(size)
         return path
 
 
