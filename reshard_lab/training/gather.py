@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,17 +87,19 @@ def record(
 
 def _times(job: Job, results: Results) -> Times:
     """An op lasts from the first device's start to the last one's end; a transfer from when all
-    of both stages have begun it to the last one's end.
+    of both stages have begun it until all of the target stage have what they need.
     """
     found = [results.devices[device] for device in job.devices]
     began = np.min([r["began"] for r in found], axis=0)
     lasted = np.max([r["ended"] for r in found], axis=0) - began
-    starts = np.array([r["starts"] for r in found])
-    with warnings.catch_warnings():  # columns that are empty on all devices: there are none
-        first, last = np.nanmin(starts, axis=0), np.nanmax(starts, axis=0)
-    begins = np.where(np.array(job.graph.targets) < 0, first, last)
-    ends = np.nanmax([r["ends"] for r in found], axis=0)
-    return Times(*(part[job.warmup :] for part in (began, lasted, begins, ends)))
+    starts = np.array([r["starts"] for r in found])  # nan where a device takes no part
+    ends = np.array([r["ends"] for r in found])
+    stages, targets = np.array(job.graph.stages), np.array(job.graph.targets)
+    at = np.array([job.stage_of(device) for device in job.devices])
+    done = at[:, None] == np.where(targets < 0, stages, targets)
+    begins = np.where(targets < 0, np.nanmin(starts, axis=0), np.nanmax(starts, axis=0))
+    over = np.max(np.where(done[:, None, :], ends, -np.inf), axis=0)
+    return Times(*(part[job.warmup :] for part in (began, lasted, np.minimum(begins, over), over)))
 
 
 def _durations(job: Job, times: Times) -> dict[tuple[str, int], float]:
