@@ -155,7 +155,9 @@ def write(made: Any, path: str | Path) -> Path:
     matplotlib = need("matplotlib", "notebooks", "a chart")
     target = Path(path)
     vector = {"metadata": {"Date": None, "Creator": None}}
-    how = vector if target.suffix == ".svg" else {"dpi": 160, "metadata": {"Software": None}}
+    how = (
+        vector if target.suffix.lower() == ".svg" else {"dpi": 160, "metadata": {"Software": None}}
+    )
     with matplotlib.rc_context(_STYLE):
         made.savefig(target, **how)
     return target
