@@ -70,6 +70,10 @@ def test_bars_whiskers_and_marks_stand_where_the_table_says(what):
     scale = HIGH / most
     value = frame[f"measured_{unit}"]
     assert [high for _, _, high in found] == pytest.approx(list(value * scale), abs=0.02)
+    centres = {t.text: float(t.get("x")) for t in ET.fromstring(drawn).iter(f"{SVG}text")}
+    for group, (one, two) in zip("12", zip(found[::2], found[1::2], strict=True), strict=True):
+        assert (one[0] + two[0]) / 2 + 17 == pytest.approx(centres[group])  # 34 wide
+        assert two[0] - one[0] == 34
     low, high = ("fastest_s", "slowest_s") if what == "time" else ("low_Gbps", "high_Gbps")
     marks = paths(drawn)
     assert len(marks) == 12

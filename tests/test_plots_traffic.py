@@ -108,6 +108,15 @@ def test_two_plans_share_one_scale_of_colours():
     assert figure.svg == plots.draw_traffic(figure2_plans()).svg
 
 
+def test_what_stays_within_hosts_does_not_make_the_rest_pale():
+    cluster = rl.Cluster(2, 4)
+    src, dst = rl.Layout(rl.Mesh([0]), "R"), rl.Layout(rl.Mesh([4, 5, 6, 7]), "R")
+    plan = rl.plan(rl.ReshardingTask((64,), "int8", src, dst, cluster), "broadcast")
+    page = assert_readable(plots.draw_traffic(plan).svg)
+    assert {"(192 B)", "64 B"} <= set(page.words())
+    assert [r.style["fill"] for r in page.rects if r.style["fill"] == "#0072b2"] == ["#0072b2"]
+
+
 @pytest.mark.parametrize("share", range(0, 101, 4))
 def test_text_stands_out_on_every_shade(share):
     ground = shade(share, 100)

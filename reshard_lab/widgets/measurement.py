@@ -56,12 +56,12 @@ def _view(
     if not chosen:
         raise ReshardError(f"{figure} has no row of case {case!r} and method {method!r}")
     drawn = draw_measured(chosen, what, figure)
-    return View(
-        drawn,
-        _table(chosen),
-        _facts(chosen),
-        settings={"case": {"options": [ALL, *cases]}, "method": {"options": [ALL, *methods]}},
-    )
+    menus = {"case": (case, cases), "method": (method, methods)}
+    settings = {
+        name: {"options": [ALL, *all_of], "value": one if one in all_of else ALL}
+        for name, (one, all_of) in menus.items()
+    }
+    return View(drawn, _table(chosen), _facts(chosen), settings=settings)
 
 
 def _name(row: Mapping[str, Any]) -> str:

@@ -1,0 +1,236 @@
+"""The explorers of strategies, traffic, measurements and pipelines: controls against numbers."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from test_plots import assert_readable
+
+import reshard_lab as rl
+from reshard_lab import experiments, pipeline, widgets
+from reshard_lab.strategies import closed_form_s
+from reshard_lab.units import format_seconds
+from reshard_lab.widgets.strategy import STEPS
+
+RESULTS = Path(__file__).parent.parent / "data" / "results"
+
+
+def words(made: widgets.Explorer) -> list[str]:
+    """Texts inside the picture."""
+    return re.findall(r"<text[^>]*>([^<]*)", made.picture.value)
+
+
+def keeps_its_picture(made: widgets.Explorer, message: str, **bad: object) -> None:
+    """Bad values say why in place, and the picture before them stays until they are mended."""
+    before, good = made.picture.value, {name: made.controls[name].value for name in bad}
+    made.set(**bad)
+    assert message in made.error.value
+    assert made.picture.value == before
+    made.set(**good)
+    assert "Not drawn" not in made.error.value
+    assert made.picture.value == before
+
+
+EXPLORERS = {
+    "strategy": widgets.strategy_explorer,
+    "traffic": widgets.traffic_explorer,
+    "pipeline": widgets.pipeline_explorer,
+    "measurement": lambda: widgets.measurement_explorer(results()),
+}
+
+
+def results() -> dict[str, pd.DataFrame]:
+    return {f"Figure {n}, measured": pd.read_csv(RESULTS / f"figure{n}.csv") for n in (5, 6, 8)}
+
+
+@pytest.mark.parametrize("name", EXPLORERS)
+def test_every_explorer_is_labelled_readable_and_the_same_every_time(name):
+    made = EXPLORERS[name]()
+    assert all(control.description for control in made.controls.values())
+    assert_readable(made.figure.svg)
+    assert repr(made) == repr(EXPLORERS[name]())
+    assert made.figure.svg == EXPLORERS[name]().figure.svg
+    made.show_table.value = True
+    head, *rows = made.view.table
+    assert rows and {len(row) for row in rows} == {len(head)}
+    assert made.table.value.count("<tr>") == 1 + len(rows)
+
+
+@pytest.mark.parametrize(
+    "strategy", ["send_recv", "local_allgather", "global_allgather", "broadcast"]
+)
+def test_strategy_explorer_shows_closed_form_and_simulation(strategy):
+    made = widgets.strategy_explorer(nic_latency_us=40)
+    made.set(strategy=strategy, hosts=3, devices=2, chunks=10, size="32MiB")
+    cluster = rl.Cluster(4, 2, nic="10Gbps", nic_latency="40us")
+    src = rl.Layout(rl.Mesh([0]), "R")
+    dst = rl.Layout(cluster.mesh((3, 2), first_host=1), "R")
+    task = rl.ReshardingTask((2**25,), "uint8", src, dst, cluster)
+    simulated = rl.simulate(rl.plan(task, strategy, chunks=10)).duration_s
+    exact = closed_form_s(strategy, 2**25, 3, 2, cluster, 10)
+    assert f"<b>simulated</b>&nbsp;{format_seconds(simulated)} " in made.facts.value
+    assert f"<b>closed form</b>&nbsp;{format_seconds(exact)} " in made.facts.value
+    assert f"end {format_seconds(simulated)}" in words(made)
+    (row,) = (r for r in made.view.table if r[0] == words_of(strategy))
+    assert row[3:5] == (format_seconds(exact), format_seconds(simulated))
+
+
+def words_of(strategy: str) -> str:
+    return widgets.strategy.NAMES[strategy]
+
+
+def test_strategy_explorer_plays_the_moment():
+    made = widgets.strategy_explorer(hosts=2, devices=1, chunks=4, nic_latency_us=0)
+    shares = {}
+    for step in range(0, STEPS + 1, 6):
+        made.controls["moment"].value = step
+        shares[step] = [int(w[:-1]) for w in words(made) if w.endswith("%")][:2]
+    # K = 4, A = 2: 5 periods; the first host has all after 4, the second starts after 1.
+    assert shares[0] == [0, 0] and shares[STEPS] == [100, 100]
+    assert shares[12] == [25, 0] and shares[24] == [50, 25] and shares[36] == [75, 50]
+    player = made.box.children[1]
+    assert (player.min, player.max) == (0, STEPS)
+    made.controls["moment"].value = 36
+    duration_s = 5 * 2**24 / 1.25e9
+    assert f"now {format_seconds(duration_s * 36 / STEPS)}" in words(made)
+
+
+def test_strategy_explorer_follows_its_sliders():
+    made = widgets.strategy_explorer()
+    assert len([w for w in words(made) if w.endswith("takes in")]) == 4
+    made.controls["devices"].value = 3
+    assert len([w for w in words(made) if w.endswith("takes in")]) == 6
+    made.controls["hosts"].value = 4
+    assert len([w for w in words(made) if w.endswith("takes in")]) == 12
+    before = made.facts.value
+    made.controls["nic_latency_us"].value = 2000
+    assert made.facts.value != before
+    made.controls["chunks"].value = 100
+    assert any("They are many" in w for w in words(made))
+    keeps_its_picture(made, "size &#x27;64MB/s&#x27; is not a number of bytes", size="64MB/s")
+    keeps_its_picture(made, "rate of a NIC &#x27;fast&#x27; is not a rate", nic="fast")
+    keeps_its_picture(made, "nbytes must be at least 1", size="0B")
+
+
+def test_traffic_explorer_compares_strategies_of_a_task():
+    tasks = {f"task {n}": experiments.figure2(n) for n in (1, 2)}
+    made = widgets.traffic_explorer(tasks, scheduler="naive")
+    assert "<b>send_recv</b>&nbsp;128 B over the network" in made.facts.value
+    assert "<b>broadcast</b>&nbsp;64 B over the network" in made.facts.value
+    assert made.view.table[1] == ("send_recv", "host 0", "host 2", 64, "64 B")
+    made.controls["task"].value = "task 2"
+    assert made.view.table[1] == ("send_recv", "host 2", "host 0", 64, "64 B")
+    made.controls["other"].value = "nothing"
+    assert "broadcast" not in made.facts.value and "broadcast" not in words(made)
+    keeps_its_picture(made, "Not drawn: ", scheduler="split")
+
+
+def test_traffic_explorer_takes_one_task_or_none():
+    made = widgets.traffic_explorer(experiments.figure2(1))
+    assert made.controls["task"].options == ("S01R to S0R, 4×4 float32",)
+    assert "2 GiB" in " ".join(words(widgets.traffic_explorer()))
+    with pytest.raises(rl.ReshardError, match="got no tasks"):
+        widgets.traffic_explorer({})
+
+
+def drawn_bars(made: widgets.Explorer) -> int:
+    """Whiskers in the picture; one more is in the legend."""
+    return len(re.findall(r'<path d="M[0-9. ]+h6M', made.picture.value)) - 1
+
+
+def test_measurement_explorer_chooses_figure_case_and_method():
+    tables = results()
+    made = widgets.measurement_explorer(tables)
+    five, six = tables["Figure 5, measured"], tables["Figure 6, measured"]
+    assert drawn_bars(made) == len(five)
+    made.controls["case"].value = "1–4 hosts × 2 devices: 3×2"
+    chosen = five[(five.hosts == 3) & (five.devices == 2)]
+    assert drawn_bars(made) == len(chosen)
+    over = chosen.measured_s / chosen.predicted_s
+    assert f"<b>measured / predicted</b>&nbsp;{over.min():.3f} to {over.max():.3f}" in (
+        made.facts.value
+    )
+    made.controls["figure"].value = "Figure 6, measured"
+    assert made.controls["case"].value == "all" and "9" in made.controls["case"].options
+    assert drawn_bars(made) == len(six)
+    made.set(case="4", method="alpa")
+    assert drawn_bars(made) == 1
+    (row,) = made.view.table[1:]
+    (kept,) = six[(six["case"] == 4) & (six.method == "alpa")].to_dict("records")
+    assert row[:2] == ("4", "alpa") and row[4] == format_seconds(kept["measured_s"])
+    made.controls["what"].value = "time"
+    assert "time" in words(made) and "effective bandwidth (Gbit/s)" not in words(made)
+    assert "Measured: gloo, emulated 400 Mbit/s NICs, 2 cores" in " ".join(words(made))
+
+
+def test_measurement_explorer_keeps_a_method_that_both_figures_have():
+    made = widgets.measurement_explorer(results())
+    made.controls["method"].value = "alpa"
+    made.controls["figure"].value = "Figure 6, measured"
+    assert made.controls["method"].value == "alpa" and drawn_bars(made) == 9
+    made.controls["figure"].value = "Figure 8, measured"
+    assert made.controls["method"].value == "all"
+
+
+def test_measurement_explorer_refuses_what_it_cannot_draw():
+    with pytest.raises(rl.ReshardError, match="got no table"):
+        widgets.measurement_explorer({})
+    unplaced = results()["Figure 6, measured"].drop(columns=["label", "link"])
+    with pytest.raises(rl.ReshardError, match="does not say where it was measured"):
+        widgets.measurement_explorer(unplaced)
+    tables = {"good": results()["Figure 6, measured"], "bad": unplaced}
+    keeps_its_picture(
+        widgets.measurement_explorer(tables), "does not say where it was measured", figure="bad"
+    )
+
+
+def test_pipeline_explorer_shows_two_schedules_on_one_axis():
+    made = widgets.pipeline_explorer(stages=3, microbatches=6, transfer_ms=0.4)
+    for name in ("eager_1f1b", "1f1b"):
+        lists = pipeline.schedule(name, 3, 6)
+        one = pipeline.simulate(lists, 1e-3, 2e-3, 0.4e-3)
+        assert (
+            f"<b>{name}</b>&nbsp;{format_seconds(one.makespan_s)}, bubble {one.bubble_share:.1%}"
+            in (made.facts.value)
+        )
+        assert f"at most {max(one.peak_live)} live" in made.facts.value
+    texts = words(made)
+    assert texts.count("stage 0") == 3  # twice over time, once in memory
+    assert texts.count("link 0&gt;1") == 2
+    assert "live microbatches" in texts
+    made.controls["other"].value = "nothing"
+    assert "1f1b</b>" in made.facts.value and words(made).count("stage 0") == 2
+
+
+def test_pipeline_explorer_follows_every_control():
+    made = widgets.pipeline_explorer()
+    seen = {made.picture.value}
+    changes = {
+        "name": "zero_bubble",
+        "other": "gpipe",
+        "stages": 3,
+        "microbatches": 5,
+        "forward": "1.5ms",
+        "backward": "4ms",
+        "transfer_ms": 1.2,
+        "overlap": False,
+        "delay_weights": True,
+    }
+    assert changes.keys() == made.controls.keys()
+    for name, value in changes.items():
+        made.controls[name].value = value
+        assert "Not drawn" not in made.error.value
+        assert made.picture.value not in seen
+        seen.add(made.picture.value)
+    lists = pipeline.schedule("gpipe", 3, 5, delay_weights=True)
+    one = pipeline.simulate(lists, 1.5e-3, 4e-3, 1.2e-3, overlap=False)
+    assert f"<b>gpipe</b>&nbsp;{format_seconds(one.makespan_s)}, " in made.facts.value
+    keeps_its_picture(made, "t_B &#x27;2 parsecs&#x27; is not a time", backward="2 parsecs")
+
+
+def test_pipeline_explorer_draws_every_schedule():
+    made = widgets.pipeline_explorer(other="nothing")
+    for name in pipeline.SCHEDULES:
+        made.controls["name"].value = name
+        assert "Not drawn" not in made.error.value and name in words(made)
