@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 from reshard_lab.boxes import box_text
+from reshard_lab.errors import whole
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots.layouts import draw_layouts
 from reshard_lab.resharding import ReshardingTask
@@ -32,7 +33,7 @@ def layout_explorer(task: ReshardingTask | None = None, highlight: int = 0) -> E
     most = max(len(start.unit_tasks) - 1, 0)
     groups = task_controls(start)
     groups["Show"] = {
-        "unit": slider("unit task", highlight, 0, max(most, highlight)),
+        "unit": slider("unit task", whole("highlight", highlight, 0, most), 0, most),
         "axes": menu("dimensions drawn", _planes(len(start.shape)), ()),
     }
 
