@@ -71,6 +71,11 @@ def test_compare_puts_the_papers_schedules_beside_it(capsys, tmp_path):
         for row in csv.DictReader(opened):
             ends[row["pipeline"]] = max(ends.get(row["pipeline"], 0.0), float(row["end_s"]))
     assert list(ends) == names
+    for name, schedule in zip(names, ("eager_1f1b", "1f1b", "1f1b"), strict=True):
+        lists = pipeline.schedule(schedule, 4, 8)
+        how = {"overlap": "no overlap" not in name}
+        made = pipeline.simulate(lists, "1ms", "2ms", "0.5ms", **how)
+        assert ends[name] == made.makespan_s
     for name, shown, share in found:
         assert shown == f"{1000 * ends[name]:.4g} ms"
         assert int(share) == round(100 * ends[name] / ends["eager_1f1b"])

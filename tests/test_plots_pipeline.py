@@ -120,6 +120,19 @@ def test_kinds_differ_by_more_than_colour():
     assert "B: backward" not in words
 
 
+def test_hatches_lie_over_their_bars():
+    """The same boxes once more under the hatch of their kind, and none over plain kinds."""
+    drawn = draw_pipeline(timeline(halves=True)).svg
+    shapes: dict[str, list[str]] = {}
+    for path in ET.fromstring(drawn).iter(f"{SVG}path"):
+        shapes.setdefault(path.get("d"), []).append(path.get("fill"))
+    for kind in ("forward", "input gradient", "weight gradient", "activation", "gradient"):
+        look = LOOKS[kind]
+        fills = [f for f in shapes.values() if f[0] == svg.fill(look) and len(f[0]) == 7]
+        bars_of_kind = [f for f in fills if f[1:] == [svg.hatch(look)] * bool(svg.hatch(look))]
+        assert len(bars_of_kind) >= 2, kind
+
+
 def test_ops_carry_their_numbers():
     made = timeline(stages=2, microbatches=3)
     words = texts(draw_pipeline(made).svg)
@@ -140,7 +153,7 @@ def test_many_ops_are_few_elements():
     assert len(list(ET.fromstring(drawn).iter())) < 256
     assert sum(len(b) for kinds in bars(drawn).values() for b in kinds.values()) == len(made.events)
     assert not any(re.fullmatch(r"[FB]?\d+", words) for words in texts(drawn))
-    some = timeline(stages=8, microbatches=10)
+    some = timeline(stages=8, microbatches=10, transfer_s=2)  # links have room for numbers
     assert len(some.events) > MOST_NUMBERS >= 2 * 8 * 10
     drawn = draw_pipeline(some).svg
     numbers = [words for words in texts(drawn) if re.fullmatch(r"\d+", words)]
