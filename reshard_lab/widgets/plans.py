@@ -137,7 +137,7 @@ def _figures(chart: Gantt) -> str:
     """Makespan, bound and idle share of one plan."""
     words = format_seconds(chart.makespan_s)
     if chart.lower_bound_s > 0:
-        words += f" ({chart.makespan_s / chart.lower_bound_s:.3g} × the bound)"
+        words += f" ({chart.makespan_s / chart.lower_bound_s:.4g} × the bound)"
     shares = [i.share for i in chart.idle]
     return f"{words}, NICs {sum(shares) / len(shares):.0%} idle" if shares else words
 
