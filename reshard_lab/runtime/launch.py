@@ -157,13 +157,14 @@ class Pool:
                 for name, text in errand.files.items():
                     (process.folder / name).write_text(text)
                 process.send({"devices": errand.devices, **errand.command})
-                found = read(process.folder, self._collect(process, errand))
-                for name in errand.files:
-                    (process.folder / name).unlink()
-                return found
+                return read(process.folder, self._collect(process, errand))
             except BaseException:  # also Ctrl-C: what is under way cannot be trusted any more
                 self._stop()
                 raise
+            finally:
+                if self._process is not None:
+                    for name in errand.files:
+                        (self._process.folder / name).unlink(missing_ok=True)
 
     def stamp(self, cpu: Iterable[Sequence[int] | None]) -> dict[str, Any]:
         """The environment of what was measured, with the share of the cores that was busy in spans

@@ -1,0 +1,57 @@
+"""Gradients flow back through a resharding, in any torch.distributed program."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import reshard_lab as rl
+from reshard_lab.training import reshard
+
+pytest.importorskip("torch")
+PROGRAM = Path(__file__).parent / "training_ranks.py"
+
+
+@pytest.fixture(scope="module")
+def results():
+    """What every rank of every scenario returned."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.distributed
+def test_gradients_of_every_source_piece(results):
+    """Whole on every replica, whatever the layouts."""
+    for rank, found in enumerate(results["one_way"]):
+        assert "crash" not in found and "error" not in found, found
+        assert len(found) == 14
+        assert all(right is True for right in found.values()), (rank, found)
+
+
+@pytest.mark.distributed
+def test_gradients_there_and_back(results):
+    assert results["there_and_back"] == [True] * 4, results["there_and_back"]
+
+
+def plan_of(dtype, strategy="broadcast", count=1):
+    layouts = rl.Layout(rl.Mesh([0]), "R"), rl.Layout(rl.Mesh([1]), "R")
+    task = rl.ReshardingTask((4,), dtype, *layouts, rl.Cluster(2, 1))
+    return rl.plan([task] * count, strategy)
+
+
+def test_what_has_no_gradient():
+    for plan in (plan_of("float32", "signal"), plan_of("float32", count=2), "a plan"):
+        with pytest.raises(rl.ReshardError, match=r"Plan of one task that delivers data, not "):
+            reshard(plan, None)
+    with pytest.raises(rl.ReshardError, match=r"a tensor of int32 has no gradient; use run_rank"):
+        reshard(plan_of("int32"), None)
