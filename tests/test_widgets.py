@@ -93,7 +93,8 @@ def test_a_view_may_move_the_ends_of_a_control():
     made.controls["words"].value = "few"
     assert made.controls["size"].value == 5  # no more than there are now
     assert shown(made) == "5 few"
-    player = made.box.children[1]
+    player = made.player
+    assert player in made.box.children[0].children[0].children  # beside what it moves
     assert (player.min, player.max) == (0, 5)
     made.controls["words"].value = "many"
     assert player.max == 9
@@ -102,9 +103,9 @@ def test_a_view_may_move_the_ends_of_a_control():
 def test_what_is_below_the_picture_never_moves_up():
     made = toy()  # 99 pixels high
     made.controls["size"].value = 9
-    assert "min-height:123px" in made.picture.value and 'height="91"' in made.picture.value
+    assert "min-height:139px" in made.picture.value and 'height="91"' in made.picture.value
     made.controls["size"].value = 0
-    assert "min-height:124px" in made.picture.value
+    assert "min-height:140px" in made.picture.value
 
 
 def test_the_picture_keeps_its_words_and_has_hatches_of_its_own():

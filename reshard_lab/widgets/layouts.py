@@ -34,7 +34,7 @@ def layout_explorer(task: ReshardingTask | None = None, highlight: int = 0) -> E
     groups = task_controls(start)
     groups["Show"] = {
         "unit": slider("unit task", whole("highlight", highlight, 0, most), 0, most),
-        "axes": menu("dimensions drawn", _planes(len(start.shape)), ()),
+        "axes": menu("dimensions drawn", _planes(len(start.shape)), (), "20em"),
     }
 
     def draw(unit: int, axes: tuple[int, ...], **described: str) -> View:

@@ -24,6 +24,9 @@ from reshard_lab.plots.svg import Figure
 Groups = Mapping[str, Mapping[str, Any]]
 """``{heading: {name of a control: its widget}}``; an empty heading is not shown."""
 
+_CAPTION = 40
+"""Pixels of a caption of two lines."""
+
 
 @dataclass(frozen=True)
 class View:
@@ -59,17 +62,18 @@ class Explorer:
         self._draw = draw
         self._muted = False
         self._tallest = 0.0
-        self._player = _player(widgets, self.controls[play]) if play is not None else None
+        self.player = _player(widgets, self.controls[play]) if play is not None else None
         self.error, self.facts, self.picture, self.notes, self.table = (
             widgets.HTML() for _ in range(5)
         )
         self.error.layout.min_height = "30px"  # room for a line, so that nothing moves
         self.show_table = widgets.Checkbox(description="show the data table", indent=False)
-        shown = [_group(widgets, heading, group) for heading, group in groups.items()]
+        shown = [
+            _group(widgets, heading, group, self.player if play in group else None)
+            for heading, group in groups.items()
+        ]
         bar = widgets.Box(shown, layout={"flex_flow": "row wrap", "align_items": "flex-start"})
         rows = [bar, self.error, self.facts, self.picture, self.notes, self.show_table, self.table]
-        if self._player is not None:
-            rows.insert(1, self._player)
         self.box = widgets.VBox(rows)
         self.error.value = _error_html("")
         self.view = self._made()
@@ -144,9 +148,10 @@ class Explorer:
         body = body.replace('id="hatch', f'id="{own}').replace("url(#hatch", f"url(#{own}")
         self._tallest = max(self._tallest, _height(head))
         return (
-            f'<figure style="margin:0;min-height:{self._tallest + 24:.0f}px">'
+            f'<figure style="margin:0;min-height:{self._tallest + _CAPTION:.0f}px">'
             f'<svg style="max-width:100%;height:auto" aria-label="{escape(figure.alt)}" '
-            f"{head}{body}<figcaption>{escape(figure.caption)}</figcaption></figure>"
+            f'{head}{body}<figcaption style="line-height:{_CAPTION / 2}px">'
+            f"{escape(figure.caption)}</figcaption></figure>"
         )
 
     def _show_table(self) -> None:
@@ -237,9 +242,11 @@ def _widgets() -> Any:
     return need("ipywidgets", "notebooks", "an explorer")
 
 
-def _group(widgets: Any, heading: str, group: Mapping[str, Any]) -> Any:
+def _group(widgets: Any, heading: str, group: Mapping[str, Any], player: Any) -> Any:
+    """Controls below their heading, and the buttons that play one of them."""
     words = [widgets.HTML(f"<b>{escape(heading)}</b>")] if heading else []
-    return widgets.VBox([*words, *group.values()], layout={"margin": "0 16px 0 0"})
+    rows = [*words, *group.values(), *([player] if player is not None else [])]
+    return widgets.VBox(rows, layout={"margin": "0 16px 0 0"})
 
 
 def _player(widgets: Any, control: Any) -> Any:
