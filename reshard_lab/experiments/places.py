@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reshard_lab.experiments.compare import Measure
     from reshard_lab.experiments.figures import Make
     from reshard_lab.planning import Plan
-    from reshard_lab.runtime import Measurement
+    from reshard_lab.runtime import EmulatedCluster, Measurement
 
 T = TypeVar("T")
 HOSTS, DEVICES_PER_HOST = 5, 4
@@ -70,7 +70,7 @@ def opened(
     """
     done: list[Measurement] = []
     calm = when_idle if patient else _at_once
-    with calm(_emulated)() if name == "emulated" else _local() as pool:
+    with calm(emulated)() if name == "emulated" else _local() as pool:
         run = calm(lambda made: pool.run(made, repeats=repeats, warmup=warmup))
 
         def measure(made: Plan) -> Measurement:
@@ -133,15 +133,17 @@ def _at_once(work: Callable[..., T]) -> Callable[..., T]:
 
 
 @contextmanager
-def _emulated() -> Iterator[Any]:
-    """The fastest emulated cluster that the machine carries."""
+def emulated(
+    hosts: int = HOSTS, devices_per_host: int = DEVICES_PER_HOST
+) -> Iterator[EmulatedCluster]:
+    """The fastest emulated cluster of ``NICS`` that the machine carries."""
     from reshard_lab.runtime.emulated import EmulatedCluster, SlowError
     from reshard_lab.runtime.network import need_namespaces
 
     need_namespaces()
     refusals: list[str] = []
     for nic in NICS:
-        cluster = EmulatedCluster(HOSTS, DEVICES_PER_HOST, nic=nic)
+        cluster = EmulatedCluster(hosts, devices_per_host, nic=nic)
         try:
             cluster.__enter__()
         except SlowError as error:

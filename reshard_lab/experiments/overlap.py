@@ -1,0 +1,121 @@
+"""The four overlap levels of section 4, measured: paced compute, real tensors, emulated NICs."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from reshard_lab.errors import ReshardError, need, whole
+from reshard_lab.experiments.pipelines import Level
+from reshard_lab.experiments.places import emulated
+from reshard_lab.units import parse_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from reshard_lab.runtime import EmulatedCluster
+    from reshard_lab.training import TrainingRun
+
+LEVELS = (
+    Level("0 blocking", "broadcast", "1f1b", False, False, "1F1B, transfers block"),
+    Level("1 overlapped", "broadcast", "1f1b", True, False, "1F1B, transfers overlap with compute"),
+    Level("2 eager", "broadcast", "eager_1f1b", True, False, "eager-1F1B, overlapped"),
+    Level("3 signal", "signal", "eager_1f1b", True, False, "as level 2, but no data: the bound"),
+)
+"""The levels of the authors' artifact."""
+_HIDDEN = 512
+_SAMPLES = 2  # of a microbatch: one a device, on stages that cut samples
+
+
+def overlap_levels(
+    transfer: float = 0.4,
+    *,
+    stages: int = 4,
+    microbatches: int = 8,
+    forward_s: float | str = 0.1,
+    backward_s: float | str | None = None,
+    repeats: int = 3,
+    warmup: int = 1,
+    on: EmulatedCluster | None = None,
+    keep: list[TrainingRun] | None = None,
+) -> pd.DataFrame:
+    """Steps of a pipeline at the four overlap levels, measured beside their simulation (section 4).
+
+    Stages of two devices, a host each, behind emulated NICs, by turns data- and
+    operator-parallel. Compute is paced: a sleep of ``forward_s`` a forward and ``backward_s``
+    (default: twice that) a backward, as these processors are too slow to show overlap. What moves
+    is real: activations and gradients whose transfer takes about ``transfer`` times ``forward_s``.
+
+    repeats, warmup:
+        steps measured and left out, of each level.
+    on:
+        an open EmulatedCluster of as many hosts as stages, two devices each; default: one with
+        NICs of 400 Mbit/s, or 200 where the machine does not carry that.
+    keep:
+        a list to which the four TrainingRuns are added, for pictures.
+
+    One row a level: ``simulated_s`` (transfers take what their plans predict on the emulated
+    cluster), ``measured_s`` (median), ``fastest_s``, ``slowest_s``, ``ratio`` of measured to
+    simulated, ``transfer_s`` (predicted, of the broadcast) and its ratio to ``forward_s``,
+    ``verified`` (every tensor came whole; never under signal) and ``label``.
+    """
+    from reshard_lab.pipeline import Paced, Transformer, train
+
+    pd = need("pandas", "notebooks", "a table of overlap levels")
+    ahead = parse_seconds(forward_s, "forward_s")
+    back = 2 * ahead if backward_s is None else parse_seconds(backward_s, "backward_s")
+    if not transfer > 0:
+        raise ReshardError(f"transfer must be a share of forward_s above 0, not {transfer!r}")
+    whole("stages", stages, 2)
+    rows = []
+    with emulated(stages, 2) if on is None else nullcontext(on) as place:
+        nbytes = transfer * ahead * place.cluster.nic_Bps
+        sequence = max(1, round(nbytes / (_SAMPLES * _HIDDEN * 4)))
+        model = Transformer(blocks=stages, hidden=_HIDDEN, sequence=sequence)
+        for level in LEVELS:
+            run = train(
+                model,
+                level.schedule,
+                stages=_stages(stages),
+                microbatches=microbatches,
+                batch=_SAMPLES * microbatches,
+                strategy=level.strategy,
+                overlap=level.overlap,
+                where=place,
+                compute=Paced(ahead, back),
+                steps=repeats,
+                warmup=warmup,
+            )
+            if keep is not None:
+                keep.append(run)
+            rows.append(_row(level, run, ahead))
+    first = rows[0]["transfer_s"]  # level 3 sends next to nothing; the question is the same
+    return pd.DataFrame([row | {"transfer_s": first, "transfer": first / ahead} for row in rows])
+
+
+def _stages(count: int) -> list[tuple[tuple[int, int], str]]:
+    kinds = [((2, 1), "S0RR"), ((1, 2), "RRR")]
+    return [kinds[stage % 2] for stage in range(count)]
+
+
+def _row(level: Level, run: TrainingRun, ahead: float) -> dict[str, Any]:
+    simulated = run.simulated.makespan_s
+    moved = [e.end_s - e.start_s for e in run.simulated.events if e.tensor]
+    return {
+        "level": level.name,
+        "about": level.about,
+        "schedule": level.schedule,
+        "overlap": level.overlap,
+        "strategy": level.strategy,
+        "simulated_s": simulated,
+        "measured_s": run.median_s,
+        "fastest_s": run.min_s,
+        "slowest_s": max(run.times_s),
+        "ratio": run.median_s / simulated,
+        "runs": len(run.times_s),
+        "transfer_s": min(moved),
+        "transfer": min(moved) / ahead,
+        "verified": run.verified,
+        "cpu_share": run.environment["cpu_share"],
+        "label": run.label,
+    }
