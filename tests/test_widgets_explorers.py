@@ -89,8 +89,7 @@ def test_strategy_explorer_plays_the_moment():
     # K = 4, A = 2: 5 periods; the first host has all after 4, the second starts after 1.
     assert shares[0] == [0, 0] and shares[STEPS] == [100, 100]
     assert shares[12] == [25, 0] and shares[24] == [50, 25] and shares[36] == [75, 50]
-    player = made.box.children[1]
-    assert (player.min, player.max) == (0, STEPS)
+    assert (made.player.min, made.player.max) == (0, STEPS)
     made.controls["moment"].value = 36
     duration_s = 5 * 2**24 / 1.25e9
     assert f"now {format_seconds(duration_s * 36 / STEPS)}" in words(made)

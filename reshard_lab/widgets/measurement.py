@@ -28,12 +28,14 @@ def measurement_explorer(tables: Table | Mapping[str, Table], what: str = "bandw
     rows = {name: records(table) for name, table in named.items()}
     first = next(iter(rows))
     groups = {
-        "": {
-            "figure": menu("figure", list(rows), first),
+        "Table": {
+            "figure": menu("figure", list(rows), first, "24em"),
+            "what": menu("show", _QUANTITIES, what, "24em"),
+        },
+        "Rows": {
             "case": menu("case", [ALL, *_cases(rows[first])], ALL, "24em"),
-            "method": menu("method", [ALL, *_methods(rows[first])], ALL),
-            "what": menu("show", _QUANTITIES, what, "20em"),
-        }
+            "method": menu("method", [ALL, *_methods(rows[first])], ALL, "24em"),
+        },
     }
 
     def draw(figure: str, case: str, method: str, what: str) -> View:

@@ -62,7 +62,7 @@ class Explorer:
         self._draw = draw
         self._muted = False
         self._tallest = 0.0
-        self.player = _player(widgets, self.controls[play]) if play is not None else None
+        self.player: Any = _player(widgets, self.controls[play]) if play is not None else None
         self.error, self.facts, self.picture, self.notes, self.table = (
             widgets.HTML() for _ in range(5)
         )

@@ -35,8 +35,8 @@ def pipeline_explorer(
         "Schedules": {
             "name": menu("schedule", SCHEDULES, name),
             "other": menu("compare with", (_NONE, *SCHEDULES), other),
-            "overlap": checkbox("transfers overlap with compute", overlap),
-            "delay_weights": checkbox("backward weight delaying", delay_weights),
+            "overlap": checkbox("overlap transfers", overlap),
+            "delay_weights": checkbox("delay weight gradients", delay_weights),
         },
         "Size": {
             "stages": slider("stages", stages, 1, 8),

@@ -42,9 +42,9 @@ def strategy_explorer(
     groups = {
         "Delivery": {
             "strategy": menu("strategy", [(v, k) for k, v in NAMES.items()], strategy, "24em"),
-            "hosts": slider("A: receiving hosts", hosts, 1, MOST_HOSTS),
-            "devices": slider("B: devices on each", devices, 1, MOST_DEVICES),
-            "chunks": slider("K: chunks of a broadcast", chunks, 1, MOST_CHUNKS),
+            "hosts": slider("A: receiving hosts", hosts, 1, MOST_HOSTS, width="30em"),
+            "devices": slider("B: devices on each", devices, 1, MOST_DEVICES, width="30em"),
+            "chunks": slider("K: chunks of a broadcast", chunks, 1, MOST_CHUNKS, width="30em"),
         },
         "Network": {
             "size": text("size", size),
@@ -53,7 +53,9 @@ def strategy_explorer(
         },
         "Time": {"moment": slider(f"moment (of {STEPS})", STEPS // 2, 0, STEPS)},
     }
-    return explorer("strategy explorer", groups, _view, play="moment")
+    made = explorer("strategy explorer", groups, _view, play="moment")
+    made.player.interval = 250  # milliseconds a step: 12 s for all
+    return made
 
 
 def _view(

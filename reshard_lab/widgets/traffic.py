@@ -36,12 +36,14 @@ def traffic_explorer(
     named = _named(tasks)
     first = next(iter(named))
     groups = {
-        "": {
+        "Resharding": {
             "task": menu("task", list(named), first, "28em"),
-            "strategy": menu("strategy", STRATEGIES, strategy),
-            "other": menu("compare with", (*STRATEGIES, _NONE), other),
             "scheduler": menu("scheduler", SCHEDULERS, scheduler),
-        }
+        },
+        "Strategies": {
+            "strategy": menu("strategy", STRATEGIES, strategy),
+            "other": menu("compare with", (*STRATEGIES, _NONE), other, "20em"),
+        },
     }
     made: dict[tuple[str, str, str], Plan] = {}
 
