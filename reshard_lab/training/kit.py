@@ -11,12 +11,15 @@ so and ``part`` takes this device's box of it; each is the other's derivative as
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from reshard_lab.boxes import Box
 from reshard_lab.errors import need
+from reshard_lab.runtime.board import LateError, PeerError
 
 
 class Span(NamedTuple):
@@ -77,22 +80,38 @@ def span_of(boxes: list[Box], rank: int, shape: tuple[int, ...]) -> Span | None:
     return Span(slices, (samples, *shape[1:]), boxes.index(boxes[rank]) == rank)
 
 
+def add_up(tensor: Any, group: Any) -> None:
+    """Sum a tensor over the devices of a group, in place."""
+    dist = need("torch.distributed", "run", "training")
+    with together("a sum over the devices of a stage"):
+        dist.all_reduce(tensor, group=group)
+
+
+@contextmanager
+def together(what: str) -> Iterator[None]:
+    """Something that all devices of a group do: says ``what`` failed, and whether it was late."""
+    try:
+        yield
+    except RuntimeError as error:
+        kind = LateError if "Timed out" in str(error) else PeerError
+        raise kind(f"{what} failed: {error}") from error
+
+
 @lru_cache(maxsize=1)
 def _functions() -> SimpleNamespace:
     """The autograd functions; torch is needed to define them."""
     torch = need("torch", "run", "training")
-    dist = need("torch.distributed", "run", "training")
 
     def summed(x: Any, group: Any) -> Any:
         made = x.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(made, group=group)
+        add_up(made, group)
         return made
 
     def joined(x: Any, span: Span, group: Any) -> Any:
         made = x.new_zeros(span.shape)
         if span.first:
             made[span.slices] = x
-        dist.all_reduce(made, group=group)  # every element is one device's, and zero elsewhere
+        add_up(made, group)  # every element is one device's, and zero elsewhere
         return made
 
     def taken(x: Any, span: Span) -> Any:

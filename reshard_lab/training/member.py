@@ -19,7 +19,7 @@ from reshard_lab.runtime.measure import cpu_ticks
 from reshard_lab.runtime.protocol import Progress
 from reshard_lab.runtime.rank import find_seat, join
 from reshard_lab.training.job import Job, groups_of
-from reshard_lab.training.kit import Kit
+from reshard_lab.training.kit import Kit, together
 from reshard_lab.training.mailbox import Key, Mailbox
 from reshard_lab.training.reference import reference
 from reshard_lab.training.stage import Computed, Pace, Seat
@@ -38,20 +38,17 @@ class Groups:
     All workers of the pool make them, in one order: torch waits for all of them.
     """
 
-    def __init__(self, ranks: dict[int, int], timeout_s: float) -> None:
+    def __init__(self, ranks: dict[int, int]) -> None:
         self.dist = need("torch.distributed", "run", "training")
-        self.ranks, self.timeout_s = ranks, timeout_s
-        self._made: dict[tuple[str, tuple[int, ...]], Any] = {}
+        self.ranks = ranks
+        self._made: dict[tuple[str, tuple[int, ...], float], Any] = {}
 
-    def make(self, use: str, devices: tuple[int, ...]) -> Any:
-        """The group of ``devices`` (ascending) for one use."""
-        key = (use, devices)
+    def make(self, use: str, devices: tuple[int, ...], timeout_s: float) -> Any:
+        """The group of ``devices`` (ascending) for one use, with a deadline for what they do."""
+        key = (use, devices, timeout_s)
         if key not in self._made:
-            self._made[key] = self.dist.new_group(
-                [self.ranks[d] for d in devices],
-                timeout=timedelta(seconds=self.timeout_s),
-                backend="gloo",
-            )
+            ranks, timeout = [self.ranks[d] for d in devices], timedelta(seconds=timeout_s)
+            self._made[key] = self.dist.new_group(ranks, timeout=timeout, backend="gloo")
         return self._made[key]
 
 
@@ -67,19 +64,19 @@ class _Lines(NamedTuple):
 
 def _lines(groups: Groups, job: Job, seat: Seat | None) -> _Lines:
     """Take part in making all groups of the job, as every worker does; those of this device."""
-    everybody = groups.make("all", job.devices)
+    everybody = groups.make("all", job.devices, job.timeout_s)
     own: dict[str, Any] = {"operator": None, "data": None}
     for layout in job.layouts:
         for use, found in zip(("operator", "data"), groups_of(layout), strict=True):
             for devices in found:
                 if len(devices) > 1:
-                    made = groups.make(use, tuple(sorted(devices)))
+                    made = groups.make(use, tuple(sorted(devices)), job.timeout_s)
                     if seat is not None and seat.device in devices:
                         own[use] = made
     links = {}
     for a, b in job.links:
         members = tuple(sorted((*job.layouts[a].mesh.devices, *job.layouts[b].mesh.devices)))
-        made = groups.make("up" if a < b else "down", members)
+        made = groups.make("up" if a < b else "down", members, job.timeout_s)
         links[a, b] = (made, {device: rank for rank, device in enumerate(members)})
     return _Lines(everybody, own["operator"], own["data"], links)
 
@@ -131,7 +128,8 @@ class Member:
         dist = need("torch.distributed", "run", "training")
         self.compute.begin()
         clock = Clock(len(self.job.graph.ops))
-        dist.barrier(group=self.lines.everybody)
+        with together("the meeting before a step"):
+            dist.barrier(group=self.lines.everybody)
         mailbox = Mailbox(Deadline(self.job.timeout_s))
         began = time.monotonic()
         walk(
@@ -196,7 +194,7 @@ def train(worker: Worker) -> None:
     job = Job.from_json((worker.folder / JOB).read_text())
     seat = Seat.of(job, worker.device) if worker.device in job.devices else None
     if worker.groups is None:
-        worker.groups = Groups(worker.ranks, job.timeout_s)
+        worker.groups = Groups(worker.ranks)
     lines = _lines(worker.groups, job, seat)
     if seat is None:
         return

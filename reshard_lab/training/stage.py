@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.pipeline.ops import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op
 from reshard_lab.training.job import Job, boxes_in, group_with, groups_of, tensor_text
-from reshard_lab.training.kit import Kit, span_of
+from reshard_lab.training.kit import Kit, add_up, span_of
 from reshard_lab.training.mailbox import Key, Mailbox
 from reshard_lab.training.models import Tensors, data, full_name, parameters, run_layers
 
@@ -178,9 +178,8 @@ class Computed:
         parts = [g for held in self.gradients.values() for g in held.values()]
         if len(self.seat.data_group) == 1 or not parts:
             return
-        dist = need("torch.distributed", "run", "training")
         flat = self.torch.cat([g.reshape(-1) for g in parts])
-        dist.all_reduce(flat, group=data_group)
+        add_up(flat, data_group)
         for g, summed in zip(parts, flat.split([g.numel() for g in parts]), strict=True):
             g.copy_(summed.view_as(g))
 
