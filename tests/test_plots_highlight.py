@@ -93,6 +93,18 @@ def test_no_picture_with_an_outlined_task_cuts_or_covers_text(case, data):
         assert_readable(plots.draw_unit_tasks(task, limit=5, highlight=number).svg)
 
 
+def test_labels_keep_clear_of_the_outline():
+    """Whatever unit task is outlined, no label in the tensors stands on the line."""
+    task = experiments.suite_task(4)
+    for number in range(64):
+        page = assert_readable(plots.draw_layouts(task, highlight=number).svg)
+        lines = [r for r in thick(page) if r.style["stroke-width"] == "4" and "rx" not in r.style]
+        assert len(lines) == 2
+        for words, box in page.texts:
+            for line in lines:
+                assert not box.covers(line) or box.inside(line, -4), (number, words)
+
+
 def test_unit_tasks_shown_include_the_one_outlined():
     task = cube()
     for number, shown, note in (

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from reshard_lab.boxes import Box, box_volume, intersect
+from reshard_lab.boxes import Box, box_volume
 from reshard_lab.errors import ReshardError, whole
 from reshard_lab.plots import svg
 
 _CELLS = 16  # up to so many elements a side are drawn one by one
+_LINE = 4.0  # thickness of the outline of a marked box
 _NUMBERED = 64  # and up to so many in all carry their row-major number
+
+Place = tuple[float, float, float, float]
+"""``x, y, width, height`` on the page."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Plane:
         """Elements across."""
         return self.shape[self.axes[-1]] if self.axes else 1
 
-    def place(self, box: Box) -> tuple[float, float, float, float]:
+    def place(self, box: Box) -> Place:
         """``x, y, width, height`` of ``box`` inside the rectangle."""
         top, bottom = box[self.axes[0]] if len(self.axes) == 2 else (0, 1)
         left, right = box[self.axes[-1]] if self.axes else (0, 1)
@@ -115,24 +119,23 @@ def cut_up(
     """The whole plane in its slices, each coloured by its place in ``slices`` and labelled.
 
     A label takes the largest of ``sizes`` that fits, upright if it must. Also returns whether
-    every slice got one. A ``marked`` box is outlined, under the labels.
+    every slice got one. A ``marked`` box is outlined, and labels keep clear of the line.
     """
     parts = [svg.rect(x, y, frame.width, frame.height, fill="none", stroke=svg.INK)]
     names: list[str] = []
     complete = True
+    line = None if marked is None else _moved(frame.place(marked), x, y)
     for index, (box, words) in enumerate(slices):
         if frame.meets(box):
-            left, top, wide, high = frame.place(box)
-            plate = marked is not None and intersect(box, marked) is not None
-            name = _fitted(words, x + left, y + top, wide, high, index, sizes, plate)
-            parts.append(svg.cell(x + left, y + top, wide, high, index))
+            place = _moved(frame.place(box), x, y)
+            name = _fitted(words, place, index, sizes, line)
+            parts.append(svg.cell(*place, index))
             names += name
             complete = complete and bool(name)
     if marked is not None:
-        parts.append(outline(frame, x, y, marked, 4))
-    return parts + names + _ticks(
-        frame, x, y, [box for box, _ in slices if frame.meets(box)]
-    ), complete
+        parts.append(outline(frame, x, y, marked, _LINE))
+    ticks = _ticks(frame, x, y, [box for box, _ in slices if frame.meets(box)])
+    return parts + names + ticks, complete
 
 
 def outline(frame: Plane, x: float, y: float, box: Box, thick: float) -> str:
@@ -180,32 +183,56 @@ def _numbers(
     return parts
 
 
-def _fitted(
-    words: str,
-    x: float,
-    y: float,
-    wide: float,
-    high: float,
-    index: int,
-    sizes: Sequence[float],
-    plate: bool,
-) -> list[str]:
-    """``words`` in the middle of a cell at the largest size that fits, or nothing.
+def _moved(place: Place, x: float, y: float) -> Place:
+    left, top, wide, high = place
+    return x + left, y + top, wide, high
 
-    With a ``plate`` in the colour of the cell behind them they can stand on a line.
+
+def _fitted(
+    words: str, cell: Place, index: int, sizes: Sequence[float], line: Place | None
+) -> list[str]:
+    """``words`` in a cell at the largest size that fits, in its middle if they can; or nothing.
+
+    They keep clear of an outline at ``line``; where there is no room beside it they stand on it,
+    on a plate in the colour of the cell.
     """
-    middle, centre = x + wide / 2, y + high / 2
+    _, _, wide, high = cell
     for size in sizes:
         length = svg.text_width(words, size) + 4
-        turn: str | None = f"rotate(-90 {svg.number(middle)} {svg.number(centre)})"
-        if length <= wide and size + 1 <= high:
-            turn = None
-        elif length > high or size + 1 > wide:
+        turned = not (length <= wide and size + 1 <= high)
+        if turned and (length > high or size + 1 > wide):
             continue
-        behind = middle - length / 2, centre - size / 2 - 1, length, size + 2
-        ground = [svg.rect(*behind, fill=svg.fill(index), transform=turn)] if plate else []
-        return [*ground, *svg.centred(middle, centre, words, size, index, turn)]
+        room = (size + 1, length) if turned else (length, size + 1)
+        clear = (at for at in _spots(cell, room) if line is None or not _crosses(at, line))
+        found = next(clear, None)
+        left, top, _, _ = found or next(_spots(cell, room))
+        middle, centre = left + room[0] / 2, top + room[1] / 2
+        turn = f"rotate(-90 {svg.number(middle)} {svg.number(centre)})" if turned else None
+        plate = [] if found else [svg.rect(left, top, *room, fill=svg.fill(index))]
+        return [*plate, *svg.centred(middle, centre, words, size, index, turn)]
     return []
+
+
+def _spots(cell: Place, room: tuple[float, float]) -> Iterator[Place]:
+    """Where something of the size ``room`` can stand in a cell: in the middle, then elsewhere."""
+    left, top, wide, high = cell
+    spare = wide - room[0], high - room[1]
+    for across, down in ((0.5, 0.5), (0.5, 0.2), (0.5, 0.8), (0.2, 0.5), (0.8, 0.5), (0.2, 0.2)):
+        yield left + across * spare[0], top + down * spare[1], *room
+
+
+def _crosses(one: Place, line: Place) -> bool:
+    """Whether ``one`` touches the outline at ``line``: not if it is outside, or well inside."""
+    (x, y, wide, high), (left, top, width, height) = one, line
+    right, bottom = left + width, top + height
+    outside = x >= right or x + wide <= left or y >= bottom or y + high <= top
+    inside = (
+        x >= left + _LINE
+        and x + wide <= right - _LINE
+        and y >= top + _LINE
+        and y + high <= bottom - _LINE
+    )
+    return not outside and not inside
 
 
 def _ticks(frame: Plane, x: float, y: float, boxes: Sequence[Box]) -> list[str]:
