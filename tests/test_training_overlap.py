@@ -1,0 +1,93 @@
+"""The four overlap levels, measured on an emulated cluster beside their simulation."""
+
+import itertools
+
+import pytest
+
+import reshard_lab as rl
+from reshard_lab.experiments.overlap import LEVELS, overlap_levels
+from reshard_lab.runtime import network
+
+pytest.importorskip("torch")
+pytest.importorskip("pandas")
+FORWARD_S, BACKWARD_S = 0.04, 0.08
+STAGES, MICROBATCHES = 3, 4
+
+
+@pytest.fixture(scope="module")
+def emulated():
+    """Slow NICs, whose speed is not measured on entry: the machine may be busy."""
+    reason = network.refused()
+    if reason is not None:
+        pytest.skip(f"no network namespaces here: {reason}")
+    made = rl.EmulatedCluster(STAGES, 2, "100Mbit")
+    with made.pool:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def measured(emulated):
+    """The table, and the runs behind it."""
+    runs = []
+    table = overlap_levels(
+        0.5,
+        stages=STAGES,
+        microbatches=MICROBATCHES,
+        forward_s="40ms",
+        repeats=2,
+        warmup=0,
+        on=emulated,
+        keep=runs,
+    )
+    return table, runs
+
+
+@pytest.mark.distributed
+def test_levels_beside_their_simulation(measured):
+    table, runs = measured
+    assert list(table.level) == [level.name for level in LEVELS]
+    assert list(table.schedule) == ["1f1b", "1f1b", "eager_1f1b", "eager_1f1b"]
+    assert list(table.overlap) == [False, True, True, True]
+    assert table.simulated_s.is_monotonic_decreasing and table.simulated_s.is_unique
+    assert table.transfer.nunique() == 1 and 0.45 < table.transfer[0] < 0.6
+    for row, run in zip(table.itertuples(), runs, strict=True):
+        assert row.fastest_s <= row.measured_s <= row.slowest_s and row.runs == 2
+        assert row.ratio == row.measured_s / row.simulated_s
+        assert row.measured_s > MICROBATCHES * (FORWARD_S + BACKWARD_S)  # what a stage sleeps
+        assert row.label == run.label and "emulated 100 Mbit/s NICs" in row.label
+        assert "gloo" in row.label and "paced" in row.label
+
+
+@pytest.mark.distributed
+def test_simulated_as_the_simulator_does_on_its_own(measured):
+    """Transfers of the same tensors, planned on the emulated cluster."""
+    table, runs = measured
+    cluster = rl.Cluster(STAGES, 2, "100Mbit", nic_latency=0, intra="inf", intra_latency=0)
+    shape = (2, runs[0].model.sequence, 512)
+    layouts = [
+        rl.Layout(cluster.mesh((1, 2) if s % 2 else (2, 1), s), "RRR" if s % 2 else "S0RR")
+        for s in range(STAGES)
+    ]
+    for row, level in zip(table.itertuples(), LEVELS, strict=True):
+        tasks = [
+            rl.ReshardingTask(shape, "float32", a, b, cluster)
+            for a, b in itertools.pairwise(layouts)
+        ]
+        moved = [rl.plan(t, level.strategy, chunks=t.nbytes // 2**16) for t in tasks]
+        lists = rl.pipeline.schedule(level.schedule, STAGES, MICROBATCHES)
+        alone = rl.pipeline.simulate(lists, FORWARD_S, BACKWARD_S, moved, overlap=level.overlap)
+        assert row.simulated_s == pytest.approx(alone.makespan_s, rel=1e-9)
+
+
+@pytest.mark.distributed
+def test_every_tensor_came_whole_except_under_signal(measured):
+    table, runs = measured
+    assert list(table.verified) == [True, True, True, False]
+    assert [run.verified for run in runs] == list(table.verified)
+    assert table.label[3].endswith("not verified")
+
+
+@pytest.mark.parametrize("transfer", [0, -1, float("nan")])
+def test_transfers_that_take_no_time(transfer):
+    with pytest.raises(rl.ReshardError, match="transfer must be a share of forward_s above 0"):
+        overlap_levels(transfer)
