@@ -75,6 +75,7 @@ def test_what_is_held_is_what_has_arrived(strategy, hosts, devices, chunks, data
     assert timeline.duration_s == pytest.approx(
         closed_form_s(strategy, nbytes, hosts, devices, real(), chunks), abs=rounding_s
     )
+    timeline.plan.verify()
     found = pieces(timeline)
     at = data.draw(st.floats(0, 1.2)) * timeline.duration_s
     now = moment(found, at)

@@ -7,6 +7,7 @@ a device holds by then.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from reshard_lab.cluster import Cluster
@@ -67,9 +68,11 @@ def one_sender(
     ids = [[h * per + d for d in range(devices)] for h in range(1, hosts + 1)]
     src, dst = Layout(Mesh([0]), "R"), Layout(Mesh(ids), "R")
     task = ReshardingTask((nbytes,), "uint8", src, dst, cluster)
-    return simulate(plan(task, strategy, "naive", chunks=chunks), "chunks")
+    made = plan(task, strategy, "naive", chunks=chunks)
+    return simulate(made, "chunks", verify=False)  # just planned, and drawn again at every move
 
 
+@lru_cache(maxsize=8)
 def pieces(timeline: Timeline) -> tuple[Piece, ...]:
     """The transmissions of one unit task as pieces of it, in order of their start.
 

@@ -122,5 +122,6 @@ def _compared(
         setting = nbytes, hosts, devices, chunks, nic_Bps, nic_latency_s
         found = _simulated(name, *setting).duration_s
         times = map(format_seconds, (by_paper(t, hosts, devices, chunks), exact, found))
-        rows.append((words, formula, *times, f"{found / exact - 1:+.2%}"))
+        apart = round(found / exact - 1, 4) + 0.0  # no minus before a zero
+        rows.append((words, formula, *times, f"{apart:+.2%}"))
     return rows
