@@ -10,7 +10,7 @@ from test_plots import assert_readable
 import reshard_lab as rl
 from reshard_lab import experiments, pipeline, widgets
 from reshard_lab.strategies import closed_form_s
-from reshard_lab.units import format_seconds
+from reshard_lab.units import format_seconds, parse_seconds
 from reshard_lab.widgets.strategy import STEPS
 
 RESULTS = Path(__file__).parent.parent / "data" / "results"
@@ -233,3 +233,21 @@ def test_pipeline_explorer_draws_every_schedule():
     for name in pipeline.SCHEDULES:
         made.controls["name"].value = name
         assert "Not drawn" not in made.error.value and name in words(made)
+
+
+def test_pipeline_explorer_gives_every_schedule_the_same_work():
+    """With free transfers a stage computes M (t_F + t_B), whatever the number of its pieces."""
+    made = widgets.pipeline_explorer(stages=4, microbatches=8, transfer_ms=0.0)
+    shares = {}
+    for name in ("1f1b", "interleaved_1f1b"):
+        made.set(name=name, other="nothing")
+        rows = [row for row in made.view.table[1:] if row[1] == "stage 0"]
+        total = sum(
+            parse_seconds(end.replace(" ", "")) - parse_seconds(start.replace(" ", ""))
+            for *_, start, end in rows
+        )
+        assert total == pytest.approx(8 * 3e-3)
+        shares[name] = re.search(r"bubble ([0-9.]+)%", made.facts.value)[1]
+    # (S - 1)/(M + S - 1), and half as many slots with two pieces a stage
+    assert shares == {"1f1b": "27.3", "interleaved_1f1b": "15.8"}
+    assert "a stage holds 2 pieces" in made.notes.value

@@ -13,6 +13,8 @@ from reshard_lab.units import format_seconds, parse_seconds
 from reshard_lab.widgets.panel import Explorer, View, checkbox, explorer, menu, slider, text
 
 _NONE = "nothing"
+_PIECES = {"interleaved_1f1b": 2}
+"""Pieces of the model a stage holds, where it is more than one."""
 
 
 def pipeline_explorer(
@@ -76,20 +78,28 @@ def _view(
     overlap: bool,
     delay_weights: bool,
 ) -> View:
-    forward_s, backward_s = parse_seconds(forward, "t_F"), parse_seconds(backward, "t_B")
-    found = {
-        one: simulate(
-            schedule(one, stages, microbatches, delay_weights=delay_weights),
-            forward_s,
-            backward_s,
-            transfer_ms / 1e3,
-            overlap=overlap,
-        )
-        for one in dict.fromkeys((name, other))
-        if one != _NONE
-    }
+    times = parse_seconds(forward, "t_F"), parse_seconds(backward, "t_B"), transfer_ms / 1e3
+    found = {}
+    for one in dict.fromkeys((name, other)):
+        if one != _NONE:
+            lists = schedule(one, stages, microbatches, delay_weights=delay_weights)
+            found[one] = _simulated(lists, _PIECES.get(one, 1), times, overlap)
+    notes = [
+        f"In {one} a stage holds {pieces} pieces of the model, which take t_F/{pieces} and "
+        f"t_B/{pieces} each; live microbatches are counted a piece."
+        for one, pieces in _PIECES.items()
+        if one in found
+    ]
     figure = stacked(draw_pipeline(found), draw_memory(found))
-    return View(figure, _table(found), _facts(found))
+    return View(figure, _table(found), _facts(found), notes)
+
+
+def _simulated(
+    lists: list[list[str]], pieces: int, times: tuple[float, float, float], overlap: bool
+) -> PipelineTimeline:
+    """A schedule whose stages do the work of t_F and t_B, in however many pieces."""
+    forward_s, backward_s, transfer_s = times
+    return simulate(lists, forward_s / pieces, backward_s / pieces, transfer_s, overlap=overlap)
 
 
 def _facts(found: dict[str, PipelineTimeline]) -> dict[str, str]:
