@@ -52,6 +52,11 @@ UNLABELLED = """inside => [...document.querySelectorAll(inside)].flatMap(node =>
         return !words.some(label => label.offsetWidth && label.innerText.trim().length > 1);
     }).map(control => `no label is shown beside ${control.outerHTML.slice(0, 200)}`))"""
 
+CUT = """inside => [...document.querySelectorAll(inside)].flatMap(node =>
+    [...node.querySelectorAll(".widget-label, .widget-label-basic > span, select, figcaption")]
+        .filter(words => words.clientWidth && words.scrollWidth > words.clientWidth + 1)
+        .map(words => `${JSON.stringify(words.innerText)} is cut`))"""
+
 
 def axe(page, inside: str = OUTPUTS, rules=RULES) -> list[str]:
     """Violations of axe's ``rules`` in all elements that match ``inside``."""
@@ -70,10 +75,15 @@ def drawings(page, inside: str = OUTPUTS) -> list[dict]:
     return page.evaluate(LOOK, [inside, SMALLEST_TEXT])
 
 
+def cut(page, inside: str = OUTPUTS) -> list[str]:
+    """Labels of controls, menus and captions that are longer than the room for them."""
+    return page.evaluate(CUT, inside)
+
+
 def unreadable(page, inside: str = OUTPUTS) -> list[str]:
     """All that was found."""
     seen = drawings(page, inside)
-    return [*axe(page, inside), *unlabelled(page, inside)] + [
+    return [*axe(page, inside), *unlabelled(page, inside), *cut(page, inside)] + [
         f"drawing {drawing['words'][:60]!r}: {what}"
         for drawing in seen
         for what in drawing["found"]

@@ -24,6 +24,10 @@ IDLE = f"""name => {{
     const kernel = panel.sessionContext.session?.kernel;
     return kernel?.connectionStatus === "connected" && kernel.status === "idle";
 }}"""
+RESTART = f"""async name => {{
+    {FIND}
+    await panel.sessionContext.restartKernel();
+}}"""
 # Whatever the command answers is kept: waiting for it here would wait as long as the notebook runs.
 RUN_ALL = """() => {
     window.ran = null;
@@ -69,6 +73,12 @@ class Notebook:
         self.page.evaluate(RUN_ALL)
         self.page.wait_for_function("() => window.ran", timeout=1000 * within_s)
         assert self.page.evaluate("window.ran") == "done"
+        self.page.wait_for_function(IDLE, arg=self.name, timeout=OPENS_WITHIN_MS)
+
+    def restart(self) -> None:
+        """Start the kernel anew, without outputs left from before."""
+        self.page.evaluate("window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
+        self.page.evaluate(RESTART, self.name)
         self.page.wait_for_function(IDLE, arg=self.name, timeout=OPENS_WITHIN_MS)
 
     def cells(self) -> list[dict]:

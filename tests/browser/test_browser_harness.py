@@ -105,6 +105,14 @@ def test_a_control_without_a_label_is_found(page):
     assert "no label is shown" in "".join(seen(page, row.format("", handle)))
 
 
+def test_a_label_that_is_cut_is_found(page):
+    look = "display:inline-block;overflow:hidden;white-space:nowrap;width:{}px"
+    label = f'<label class="widget-label" style="{look}">how many hosts</label>'
+    row = f'<div class="jupyter-widgets">{label}<input aria-label="hosts"></div>'
+    assert seen(page, row.format(200)) == []
+    assert seen(page, row.format(50)) == ['"how many hosts" is cut']
+
+
 def test_what_goes_wrong_in_a_notebook_is_found(lab, page):
     cells = [
         "print('fine')",

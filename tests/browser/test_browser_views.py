@@ -23,7 +23,8 @@ from reshard_lab import widgets
 RESULTS = str(browser_lab.ROOT / "data" / "results")
 MEASURED = f"""
 import pandas as pd
-tables = {{name: pd.read_csv({RESULTS!r} + f"/figure{{name}}.csv") for name in "568"}}
+files = {{f"figure {{n}}": f"{RESULTS}/figure{{n}}.csv" for n in "568"}}
+tables = {{name: pd.read_csv(path) for name, path in files.items()}}
 widgets.measurement_explorer(tables)
 """
 
@@ -71,7 +72,7 @@ CASES = (
     Case(
         "measurement_explorer",
         MEASURED,
-        (("show", "t"), ("figure", "6")),
+        (("show", "t"), ("figure", "f")),
     ),
     Case(
         "pipeline_explorer",
