@@ -203,3 +203,13 @@ def test_more_devices_than_can_be_read_are_refused():
     timeline = one_sender("send_recv", 100, 1, 9, real(10, 9))
     with pytest.raises(rl.ReshardError, match="not 1 of 9"):
         plots.draw_strategy(timeline)
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
+def test_times_before_the_start_are_refused(bad):
+    timeline = one_sender("broadcast", 100, 1, 1, ideal())
+    with pytest.raises(rl.ReshardError, match="at_s must be a time of at least 0 s"):
+        plots.draw_strategy(timeline, bad)
+    with pytest.raises(rl.ReshardError, match="until_s must be a time of at least 0 s"):
+        plots.draw_strategy(timeline, until_s=bad)
+    assert_readable(plots.draw_strategy(timeline, 2 * timeline.duration_s).svg)

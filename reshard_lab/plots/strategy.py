@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from reshard_lab.errors import ReshardError
 from reshard_lab.plots import svg
 from reshard_lab.plots.moment import LEFT, WIDE, places, snapshot
 from reshard_lab.plots.note import note
@@ -49,6 +51,9 @@ def draw_strategy(
     """
     found = pieces(timeline)
     end = timeline.duration_s
+    for name, time_s in (("at_s", at_s), ("until_s", until_s)):
+        if time_s is not None and not 0 <= time_s < math.inf:
+            raise ReshardError(f"{name} must be a time of at least 0 s, not {time_s!r}")
     caption = (
         f"{_name(timeline)}: {format_seconds(end)} simulated; one copy through one NIC takes "
         f"{format_seconds(timeline.plan.lower_bound_s)} (dashed). {_reading(found)}"
@@ -75,7 +80,7 @@ def _document(
         parts += drawn
         y += high + 12
     end = timeline.duration_s
-    longest = max(end, timeline.plan.lower_bound_s, until_s or 0.0) or 1.0
+    longest = max(end, timeline.plan.lower_bound_s, until_s or 0.0, at_s or 0.0) or 1.0
     scale = TimeScale(LEFT, WIDE, longest)
     top = y + (34 if at_s is None else 50)
     rows, per = _rows(found)
