@@ -16,18 +16,31 @@ from reshard_lab.experiments.figures import (
     suite_cases,
 )
 from reshard_lab.experiments.headlines import headlines
-from reshard_lab.experiments.here import Results, measure_here, ranking, recorded
+from reshard_lab.experiments.here import (
+    Results,
+    Skipped,
+    gpus,
+    measure_here,
+    on_gpus,
+    on_this_machine,
+    overlap_here,
+    ranking,
+    recorded,
+    recorded_on_gpus,
+)
 from reshard_lab.experiments.lessons import (
     chunk_times,
     deliver,
     live_microbatches,
     model_cluster,
+    on_machines,
     overlap_steps,
     rows_to_columns,
     schedulers,
     steady_state,
     strategy_times,
 )
+from reshard_lab.experiments.overlap import overlap_levels
 from reshard_lab.experiments.pipelines import figure4, figure7, figure9
 from reshard_lab.experiments.simulated import draw_figure7, draw_figure9
 from reshard_lab.experiments.studies import (
@@ -58,6 +71,7 @@ __all__ = [
     "Method",
     "Results",
     "Scale",
+    "Skipped",
     "SuiteCase",
     "Verdict",
     "chunk_times",
@@ -77,16 +91,23 @@ __all__ = [
     "figure9",
     "fit_one_transfer",
     "full_duplex",
+    "gpus",
     "headlines",
     "live_microbatches",
     "measure_here",
     "model_cluster",
     "on_figure2",
+    "on_gpus",
+    "on_machines",
+    "on_this_machine",
+    "overlap_here",
+    "overlap_levels",
     "overlap_steps",
     "pieces",
     "predict",
     "ranking",
     "recorded",
+    "recorded_on_gpus",
     "rows_to_columns",
     "scaling",
     "schedulers",

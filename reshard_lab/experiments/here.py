@@ -5,26 +5,32 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from reshard_lab.errors import choose, need
 from reshard_lab.experiments.compare import Case, compare
+from reshard_lab.experiments.overlap import overlap_levels
 from reshard_lab.experiments.places import find_place, label_of, opened
 from reshard_lab.experiments.tables import stamp_rows
+from reshard_lab.planning import Plan
+from reshard_lab.runtime import Measurement, run
+from reshard_lab.runtime.seat import devices_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from reshard_lab.experiments.figures import Make
 
+T = TypeVar("T")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _RESULTS = (_PACKAGE / "_data" / "results", _PACKAGE.parent / "data" / "results")
 _FIT = 2**23
 """Bytes of the transfer that a prediction for loopback is fitted from."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results:
     """A measured table, and what was measured where."""
 
@@ -34,6 +40,22 @@ class Results:
     """Backend, link, machine, and what predictions rest on."""
     place: str
     """``"emulated"`` or ``"local"``."""
+
+    def __repr__(self) -> str:
+        return f"Results({len(self.frame)} rows; {self.label})"
+
+    def _repr_html_(self) -> str:
+        return f"{self.frame.to_html(notebook=True)}<p>{escape(self.label)}</p>"
+
+
+@dataclass(frozen=True, repr=False)
+class Skipped:
+    """Stands for what was not run, and says why."""
+
+    why: str
+
+    def __repr__(self) -> str:
+        return f"skipped: {self.why}"
 
 
 def measure_here(
@@ -98,9 +120,67 @@ def recorded(figure: str) -> Results:
     Measured on the machine that the label names, which is not this one.
     """
     pandas = need("pandas", "notebooks", "a table")
-    folder = next((f for f in _RESULTS if f.is_dir()), _RESULTS[0])
-    files = {f.stem: f for f in folder.glob("*.csv")}
+    files = _recorded()
     name = choose("recorded figure", figure, sorted(files))
     frame = pandas.read_csv(files[name])
     first = frame.iloc[0]
     return Results(frame, str(first["label"]), str(first["where"]))
+
+
+def _recorded() -> dict[str, Path]:
+    folder = next((f for f in _RESULTS if f.is_dir()), _RESULTS[0])
+    return {f.stem: f for f in folder.glob("*.csv")}
+
+
+def on_this_machine(work: Callable[[str], T]) -> T:
+    """``work("emulated")``, or ``work("local")`` where this machine cannot emulate a cluster now.
+
+    For what starts processes of its own, such as ``lambda where: run(plan, where)``; its result
+    says where it ran.
+    """
+    from reshard_lab.runtime.emulated import SlowError
+
+    try:
+        return work(find_place(None)[0])
+    except SlowError:  # raised on entry, before anything is measured
+        return work("local")
+
+
+def overlap_here(**how: Any) -> Results | Skipped:
+    """``overlap_levels(**how)`` in few columns, where this machine can emulate a cluster now."""
+    from reshard_lab.runtime.emulated import SlowError
+
+    name, why = find_place(None)
+    if name != "emulated":
+        return Skipped(why)
+    try:
+        frame = overlap_levels(**how)
+    except SlowError as error:
+        return Skipped(str(error))
+    shown = ["level", "about", "simulated_s", "measured_s", "fastest_s", "slowest_s", "ratio"]
+    labels = dict.fromkeys(frame["label"])
+    return Results(frame[shown].set_index("level").round(3), "; ".join(labels), name)
+
+
+def gpus() -> tuple[str, ...]:
+    """The names of this machine's GPUs, as torch sees them."""
+    cuda = need("torch", "run", "looking for GPUs").cuda
+    return tuple(cuda.get_device_name(i) for i in range(cuda.device_count()))
+
+
+def on_gpus(plan: Plan, repeats: int = 10, warmup: int = 3) -> Measurement | Skipped:
+    """Carry ``plan`` out with NCCL, one process a GPU, where this machine has enough of them."""
+    found, needed = len(gpus()), len(devices_of(plan))
+    if found < needed:
+        return Skipped(
+            f"the plan has {needed} devices, and this machine has "
+            f"{f'{found} GPUs' if found > 1 else 'one GPU' if found else 'no GPU'}"
+        )
+    return run(plan, "torchrun", repeats, warmup)
+
+
+def recorded_on_gpus() -> pd.DataFrame | Skipped:
+    """The measurements on GPUs that ``data/results/`` keeps in ``gpu.csv``, if there are any."""
+    if "gpu" not in _recorded():
+        return Skipped("nothing measured on a GPU has been recorded")
+    return recorded("gpu").frame

@@ -10,6 +10,7 @@ from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, need, whole
 from reshard_lab.experiments.studies import FOUR
 from reshard_lab.layout import Layout
+from reshard_lab.planning import plan
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import Problem, solve
 from reshard_lab.simulation import Timeline
@@ -120,6 +121,33 @@ def rows_to_columns(
     src = Layout(cluster.mesh((hosts,)), "S0RR")
     dst = Layout(cluster.mesh((hosts,), first_host=hosts), "RS0R")
     return ReshardingTask((rows, columns, cell_nbytes), "uint8", src, dst, cluster)
+
+
+def on_machines(machines: Sequence[str] = ("p3.8xlarge", "p4d", "DGX-H100")) -> pd.DataFrame:
+    """Case 9 of table 2 over whole hosts of several described machines: 2 GiB, rows to columns.
+
+    One row a machine: ``nics`` of a host and the rate of each in Gbit/s, ``lower_bound_s``,
+    ``predicted_s``, ``over_bound``, and the ``strategy`` chosen.
+    """
+    rows = []
+    for name in machines:
+        cluster = Cluster.preset(name, hosts=4)
+        shape = 2, cluster.devices_per_host
+        src = Layout(cluster.mesh(shape), "RS0R")
+        dst = Layout(cluster.mesh(shape, first_host=2), "RRS0")
+        made = plan(ReshardingTask((1024, 1024, 512), "float32", src, dst, cluster), "auto")
+        rows.append(
+            {
+                "machine": name,
+                "nics": cluster.nics_per_host,
+                "nic_Gbps": cluster.nic_Bps * 8 / 1e9,
+                "lower_bound_s": made.lower_bound_s,
+                "predicted_s": made.makespan_s,
+                "over_bound": made.makespan_s / made.lower_bound_s,
+                "strategy": made.strategy,
+            }
+        )
+    return need("pandas", "notebooks", "a table").DataFrame(rows).set_index("machine").round(6)
 
 
 def schedulers(
