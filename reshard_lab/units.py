@@ -103,11 +103,13 @@ def parse_bytes(value: object, what: str = "size") -> int:
 
 
 def parse_seconds(value: object, what: str = "time") -> float:
-    """Seconds from ``"20us"``, ``"1.5ms"`` or a number.
+    """Seconds from ``"20us"``, ``"1.5ms"`` or a number; nothing at all needs no unit.
 
-    >>> parse_seconds("20us"), parse_seconds(0)
-    (2e-05, 0.0)
+    >>> parse_seconds("20us"), parse_seconds(0), parse_seconds("0")
+    (2e-05, 0.0, 0.0)
     """
+    if value == "0":
+        return 0.0
     if _is_number(value):
         return _number(what, value, zero_ok=True, infinite_ok=False)
     match = _TIME.match(str(value))
