@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from reshard_lab.plots import svg
 from reshard_lab.plots.pipeline import Shown, shown
-from reshard_lab.plots.times import SIZE, TimeScale
+from reshard_lab.plots.times import LEFT, SIZE, TimeScale
 from reshard_lab.units import format_bytes
 
 _WIDE, _HIGH, _GAP = 660.0, 54.0, 12.0
@@ -84,13 +84,14 @@ def _svg(
     count = max(map(len, curves))
     top_text = _text(peak, sized)
     names = svg.widest([f"stage {s}" for s in range(count)], SIZE)
-    left = 12 + names + 10 + svg.text_width(top_text, SIZE) + 8
+    before = names + 10 + svg.text_width(top_text, SIZE) + 8
+    left = max(LEFT, 12 + before)
     scale = TimeScale(left, _WIDE, max(one.end_s for one in drawn) or 1.0)
     parts, y = _legend(drawn, unit, left)
     right = 0.0
     for s in range(count):
         bottom = y + _HIGH
-        parts += [svg.label(12, y + _HIGH / 2 + 4, f"stage {s}", SIZE)]
+        parts += [svg.label(left - before, y + _HIGH / 2 + 4, f"stage {s}", SIZE)]
         parts += scale.grid(y, bottom)
         parts += [svg.line(left, bottom, scale.right, bottom), svg.line(left, y, left, bottom)]
         parts += [svg.label(left - 6, bottom + 3, "0", SIZE, "end")]

@@ -9,7 +9,7 @@ from reshard_lab.errors import ReshardError, choose
 from reshard_lab.pipeline.ops import NAMES
 from reshard_lab.pipeline.timeline import Event
 from reshard_lab.plots import svg
-from reshard_lab.plots.times import SIZE, TimeScale
+from reshard_lab.plots.times import LEFT, SIZE, TimeScale
 from reshard_lab.units import format_seconds
 
 MOST_BARS = 20_000
@@ -126,9 +126,8 @@ def _ends(one: Shown) -> str:
 
 def _svg(drawn: Sequence[Shown]) -> str:
     rows = sorted({row for one in drawn for row in one.rows()}, key=_place)
-    scale = TimeScale(
-        12 + svg.widest(rows, SIZE) + 8, _WIDE, max(one.end_s for one in drawn) or 1.0
-    )
+    left = max(LEFT, 12 + svg.widest(rows, SIZE) + 8)
+    scale = TimeScale(left, _WIDE, max(one.end_s for one in drawn) or 1.0)
     numbered = _numbered(drawn)
     parts, y = _legend(drawn, scale)
     for one in drawn:

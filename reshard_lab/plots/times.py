@@ -9,6 +9,8 @@ from reshard_lab.plots.axis import round_steps
 from reshard_lab.units import format_seconds
 
 SIZE = 11
+LEFT = 112.0
+"""Least margin of pictures that may stand below each other, so that their times do too."""
 _MOST = 10  # ticks
 
 
