@@ -57,6 +57,14 @@ CUT = """inside => [...document.querySelectorAll(inside)].flatMap(node =>
         .filter(words => words.clientWidth && words.scrollWidth > words.clientWidth + 1)
         .map(words => `${JSON.stringify(words.innerText)} is cut`))"""
 
+UNSET = """() => [...document.querySelectorAll(
+    ".jp-MarkdownOutput p, .jp-MarkdownOutput li, .jp-MarkdownOutput td")].flatMap(block => {
+    const words = block.cloneNode(true);
+    words.querySelectorAll("code, .MathJax, mjx-container").forEach(node => node.remove());
+    const raw = words.textContent.match(/(^|\\s)#{1,6}\\s|[*]{2}|`|\\]\\(|[$].*[$]/);
+    return raw ? [`${JSON.stringify(raw[0])} is left of markdown in: ${words.textContent}`] : [];
+})"""
+
 
 def axe(page, inside: str = OUTPUTS, rules=RULES) -> list[str]:
     """Violations of axe's ``rules`` in all elements that match ``inside``."""
@@ -78,6 +86,11 @@ def drawings(page, inside: str = OUTPUTS) -> list[dict]:
 def cut(page, inside: str = OUTPUTS) -> list[str]:
     """Labels of controls, menus and captions that are longer than the room for them."""
     return page.evaluate(CUT, inside)
+
+
+def unset(page) -> list[str]:
+    """Prose in which signs of markdown are left that were meant to be set."""
+    return page.evaluate(UNSET)
 
 
 def unreadable(page, inside: str = OUTPUTS) -> list[str]:

@@ -113,6 +113,15 @@ def test_a_label_that_is_cut_is_found(page):
     assert seen(page, row.format(50)) == ['"how many hosts" is cut']
 
 
+@pytest.mark.parametrize("raw", ["the end. ## Next", "**bold", "[a](b.html)", "$x$", "`code"])
+def test_markdown_that_was_not_set_is_found(page, raw):
+    prose = '<div class="jp-MarkdownOutput"><p>{}</p></div>'
+    page.set_content(SHEET.format(prose.format("<b>set</b>, case #3 of 2*3 (see <code>**</code>)")))
+    assert browser_checks.unset(page) == []
+    page.set_content(SHEET.format(prose.format(raw)))
+    assert len(browser_checks.unset(page)) == 1
+
+
 def test_what_goes_wrong_in_a_notebook_is_found(lab, page):
     cells = [
         "print('fine')",

@@ -27,3 +27,4 @@ def test_notebook_runs_without_errors(ran, pictures):
 
 def test_notebook_can_be_read(ran):
     assert browser_checks.unreadable(ran.page) == []
+    assert browser_checks.unset(ran.page) == []
