@@ -179,7 +179,7 @@ def _numbers(
     parts = []
     for r, c in itertools.product(range(*rows), range(*columns)):
         at = x + (c + 0.5) * across, y + (r + 0.5) * down
-        parts += svg.centred(*at, str(r * frame.columns + c), 10 if across >= 16 else 8.5, index)
+        parts += svg.centred(*at, str(r * frame.columns + c), 10 if across >= 16 else 9, index)
     return parts
 
 
