@@ -162,8 +162,8 @@ def test_pictures_load_when_one_is_looked_at():
 
 
 def test_numbers_of_bars_keep_clear_of_the_bound():
-    """The bound is at 2/3 of the picture; a bar around it has its number beside the line."""
-    drawn = plots.gantt_svg(rl.plan(experiments.suite_task(7), chunks=8).gantt())
+    """Case 7: a bar's middle lies on the bound; its number stands beside the line."""
+    drawn = plots.draw_timeline(rl.simulate(rl.plan(experiments.suite_task(7), chunks=8))).svg
     page = assert_readable(drawn)
     bound = float(re.search(r'<line x1="([\d.]+)"[^>]*stroke-dasharray', drawn)[1])
     top = min(r.top for r in page.rects)

@@ -10,6 +10,7 @@ from test_plots import assert_readable, layouts
 
 import reshard_lab as rl
 from reshard_lab import experiments, plots
+from reshard_lab.plots import svg
 
 
 def cube() -> rl.ReshardingTask:
@@ -67,6 +68,23 @@ def test_the_drawn_plane_goes_through_the_box(axes):
     hidden = next(d for d in range(3) if d not in axes)
     assert words.count(f"drawn at dim {hidden} = {(8, 4, 2)[hidden]}") == 2
     assert words.count("may send") == 1
+
+
+@pytest.mark.parametrize("number", [0, 9, 63])
+def test_the_slices_of_that_plane_cover_the_tensors(number):
+    page = assert_readable(plots.draw_layouts(cube(), (1, 2), number).svg)
+    half = page.page.right / 2
+    plain = [r for r in page.rects if "rx" not in r.style and "stroke-width" not in r.style]
+    tensors = [r for r in plain if r.style["fill"] == "none"]
+    assert [r.left < half for r in tensors] == [True, False]
+    for tensor in tensors:
+        cells = [r for r in plain if r.style["fill"] in svg.COLORS and r.inside(tensor, 0.01)]
+        area = sum((r.right - r.left) * (r.bottom - r.top) for r in cells if "stroke" in r.style)
+        whole = (tensor.right - tensor.left) * (tensor.bottom - tensor.top)
+        assert area == pytest.approx(whole, rel=0.02)
+    # Along dimension 0 only the destination is cut: what is drawn of it is the receiver's slice.
+    (receiver,) = cube().unit_tasks[number].receivers
+    assert [w for w, box in page.texts if box.inside(tensors[1])] == [str(receiver)]
 
 
 def test_chips_of_large_meshes_are_outlined():

@@ -1,6 +1,7 @@
 """The plan explorer, and several plans on one time axis."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from test_plots import assert_readable
@@ -40,10 +41,12 @@ def test_plans_share_one_time_axis():
     assert "naive: 4 NIC sides" in figure.alt and "exact: 4 NIC sides" in figure.alt
 
 
-@pytest.mark.parametrize("moment_s", [0.0, 0.2, 0.5, 1.0, 1.3])
+@pytest.mark.parametrize("moment_s", [0.0, 0.2, "end of the first", 0.5, 1.0, 1.3])
 def test_a_moment_tells_what_is_over_under_way_and_to_come(moment_s):
     """Counted from the plan's own bars, two rows a bar (one sender, one receiving host)."""
     chart = charts("naive")["naive"]
+    if moment_s == "end of the first":
+        moment_s = chart.bars[0].end_s
     page = assert_readable(plots.gantts({"naive": chart}, moment_s).svg)
     to_come = [r for r in page.rects if r.style.get("stroke-dasharray") == "2 2"]
     under_way = [r for r in page.rects if r.style.get("stroke-width") == "3"]
@@ -113,6 +116,12 @@ def test_moments_are_the_starts_of_all_plans_and_the_end():
     times = moments(both)
     assert times == pytest.approx([0, 0.4316, 0.8632, 1.2948], abs=1e-3)
     assert times[-1] == max(c.makespan_s for c in both.values())
+
+
+def test_starts_that_differ_by_rounding_are_one_moment():
+    chart = charts("naive")["naive"]
+    late = [bar._replace(start_s=bar.start_s * (1 + 1e-13)) for bar in chart.bars]
+    assert len(moments({"a": chart, "b": replace(chart, bars=tuple(late))})) == 4
 
 
 def test_a_third_plan_and_another_task():
