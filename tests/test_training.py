@@ -84,7 +84,7 @@ LAYOUTS = [
     [((2, 2), "S0RR"), ((2, 2), "S1RR")],  # both kinds of axes on both sides, exchanged
     [((2, 2), "S01RR"), ((4,), "RRR")],  # all data, then all operator
     [((2, 2), "S10RR"), ((1,), "RRR")],
-    [((2, 1), "RS0R"), ((2, 1), "S0RR")],  # a cut sequence
+    [((2, 2), "RS0R"), ((2, 1), "S0RR")],  # a cut sequence, each part held twice
     [((1, 4), "RS1R"), ((2, 2), "S1S0R")],  # six in four: 2, 2, 2 and nothing
     [((2,), "RRS0"), ((2, 2), "S0RS1")],  # cut channels
 ]

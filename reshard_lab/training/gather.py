@@ -86,8 +86,8 @@ def record(
 
 
 def _times(job: Job, results: Results) -> Times:
-    """An op lasts from the first device's start to the last one's end; a transfer from when all
-    of both stages have begun it until all of the target stage have what they need.
+    """An item starts when all devices that take part have begun it. It ends, an op, when all have
+    ended it; a transfer, when all of the target stage have what they need.
     """
     found = [results.devices[device] for device in job.devices]
     began = np.min([r["began"] for r in found], axis=0)
@@ -97,7 +97,7 @@ def _times(job: Job, results: Results) -> Times:
     stages, targets = np.array(job.graph.stages), np.array(job.graph.targets)
     at = np.array([job.stage_of(device) for device in job.devices])
     done = at[:, None] == np.where(targets < 0, stages, targets)
-    begins = np.where(targets < 0, np.nanmin(starts, axis=0), np.nanmax(starts, axis=0))
+    begins = np.nanmax(starts, axis=0)
     over = np.max(np.where(done[:, None, :], ends, -np.inf), axis=0)
     return Times(*(part[job.warmup :] for part in (began, lasted, np.minimum(begins, over), over)))
 
