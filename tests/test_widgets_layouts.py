@@ -74,7 +74,7 @@ def test_a_rule_for_uneven_sizes_on_either_side():
         ("dst_mesh", "[[0, 0]]", "lists device 0 twice"),
         ("dst_mesh", "0x2", "length of axis 0 of destination mesh 0x2 must be at least 1"),
         ("shape", "4;4", "shape &#x27;4;4&#x27; is not a list of sizes; write it as 4,4"),
-        ("src_mesh", "1x1000", "a picture shows up to 256 devices"),
+        ("src_mesh", "1000x1000", "up to 256 devices, but the source mesh has 1000000"),
     ],
 )
 def test_bad_input_shows_the_librarys_words_and_the_last_picture_stays(name, value, message):

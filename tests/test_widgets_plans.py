@@ -165,6 +165,14 @@ def test_bad_input_shows_the_librarys_words_and_the_last_picture_stays():
     assert made.picture.value == picture
 
 
+def test_more_unit_tasks_than_can_follow_a_slider_are_refused():
+    made = widgets.plan_explorer()
+    picture = made.picture.value
+    made.set(src_mesh="8x8", dst_mesh="8x8", src_spec="RS01R", dst_spec="S01RR")
+    assert "up to 1024 unit tasks, but here are 4096" in made.error.value
+    assert made.picture.value == picture
+
+
 def test_plans_are_kept_while_stepping(monkeypatch):
     from reshard_lab.widgets import plans
 

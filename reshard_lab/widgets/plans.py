@@ -21,6 +21,8 @@ from reshard_lab.widgets.tasks import task_controls, task_of
 
 MOST_ROWS = 512
 """Deliveries that the data table lists."""
+MOST_TASKS = 1024
+"""Unit tasks of a plan: more do not follow a slider."""
 _SIDE = ("first", "second", "third")
 _NONE = "none"
 _MOST_NOTES = 4  # deliveries of one plan told of at one moment
@@ -76,6 +78,11 @@ def plan_explorer(
 @lru_cache(maxsize=64)
 def _chart(task: ReshardingTask, strategy: str, scheduler: str, chunks: int) -> Gantt:
     """A plan's record, kept: steps and further plans do not plan it again."""
+    if len(task.unit_tasks) > MOST_TASKS:
+        raise ReshardError(
+            f"the plan explorer takes up to {MOST_TASKS} unit tasks, but here are "
+            f"{len(task.unit_tasks)}; cut less, or use plan and plots.gantt"
+        )
     return plan(task, strategy=strategy, scheduler=scheduler, chunks=chunks).gantt()
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError
 from reshard_lab.layout import RULES, Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning.explain import device_list
@@ -14,6 +16,9 @@ from reshard_lab.resharding import ReshardingTask, UnitTask, nic_hosts
 from reshard_lab.texts import mesh_axes, parse_mesh, parse_shape
 from reshard_lab.units import ITEMSIZE, format_bytes, format_seconds
 from reshard_lab.widgets.panel import menu, text
+
+MOST_DEVICES = 256
+"""Devices of a mesh: more are not drawn, and would not follow a slider."""
 
 
 def figure2() -> ReshardingTask:
@@ -60,7 +65,14 @@ def task_of(
     source. ``cluster`` gives the links and the devices of a host, and gets more hosts where the
     meshes need them; without one, a host has as many devices as the longest row.
     """
-    per = max(mesh_axes(src_mesh, "source mesh")[-1], mesh_axes(dst_mesh, "destination mesh")[-1])
+    axes = mesh_axes(src_mesh, "source mesh"), mesh_axes(dst_mesh, "destination mesh")
+    for what, sizes in zip(("source", "destination"), axes, strict=True):
+        if math.prod(sizes) > MOST_DEVICES:
+            raise ReshardError(
+                f"an explorer takes up to {MOST_DEVICES} devices, but the {what} mesh has "
+                f"{math.prod(sizes)}; give a smaller mesh, or plan without an explorer"
+            )
+    per = max(sizes[-1] for sizes in axes)
     per = cluster.devices_per_host if cluster else per
     src = parse_mesh(src_mesh, 0, per, "source mesh")
     after = max(src.devices) // per + 1
