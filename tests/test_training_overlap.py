@@ -87,6 +87,22 @@ def test_every_tensor_came_whole_except_under_signal(measured):
     assert table.label[3].endswith("not verified")
 
 
+@pytest.mark.distributed
+def test_training_on_an_emulated_cluster(emulated, monkeypatch):
+    """One that is open, and one that is started for the run."""
+    opened = rl.pipeline.train("unet", "eager_1f1b", where=emulated)
+    monkeypatch.setattr("reshard_lab.runtime.emulated.LEAST_SHARE", 0)  # the machine may be busy
+    started = rl.pipeline.train(where="emulated", cluster=rl.Cluster(2, 2, "10Gbps"))
+    for run, nic in (
+        (opened, "100 Mbit/s"),
+        (started, "400 Mbit/s"),
+    ):  # slowed down, and it says so
+        assert run.verified and f"emulated {nic} NICs" in run.label and "real" in run.label
+    assert started.environment["nic_share"] > 0
+    with pytest.raises(rl.ReshardError, match="is not that of the EmulatedCluster; leave cluster"):
+        rl.pipeline.train(where=emulated, cluster=rl.Cluster(2, 2))
+
+
 @pytest.mark.parametrize("transfer", [0, -1, float("nan")])
 def test_transfers_that_take_no_time(transfer):
     with pytest.raises(rl.ReshardError, match="transfer must be a share of forward_s above 0"):
