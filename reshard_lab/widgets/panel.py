@@ -24,8 +24,8 @@ from reshard_lab.plots.svg import Figure
 Groups = Mapping[str, Mapping[str, Any]]
 """``{heading: {name of a control: its widget}}``; an empty heading is not shown."""
 
-_CAPTION = 40
-"""Pixels of a caption of two lines."""
+_TWO_LINES = 40
+"""Pixels of two lines of text, which numbers and captions have room for."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,11 @@ class Explorer:
 
     def _show(self) -> None:
         facts = [f"<b>{escape(k)}</b>&nbsp;{escape(v)}" for k, v in self.view.facts.items()]
+        whole = '<span style="display:inline-block">'  # a number is not torn from its name
+        line = f" ·</span> {whole}".join(facts)
         lines = "".join(f"<li>{escape(note)}</li>" for note in self.view.notes)
-        self.facts.value = f'<div aria-live="polite">{" · ".join(facts)}</div>'
+        room = f"line-height:{_TWO_LINES / 2}px;min-height:{_TWO_LINES}px"
+        self.facts.value = f'<div aria-live="polite" style="{room}">{whole}{line}</span></div>'
         self.picture.value = self._picture_html()
         self.notes.value = f'<ul style="margin:0;line-height:1.5">{lines}</ul>' if lines else ""
         self._show_table()
@@ -148,9 +151,9 @@ class Explorer:
         body = body.replace('id="hatch', f'id="{own}').replace("url(#hatch", f"url(#{own}")
         self._tallest = max(self._tallest, _height(head))
         return (
-            f'<figure style="margin:0;min-height:{self._tallest + _CAPTION:.0f}px">'
+            f'<figure style="margin:0;min-height:{self._tallest + _TWO_LINES:.0f}px">'
             f'<svg style="max-width:100%;height:auto" aria-label="{escape(figure.alt)}" '
-            f'{head}{body}<figcaption style="line-height:{_CAPTION / 2}px">'
+            f'{head}{body}<figcaption style="line-height:{_TWO_LINES / 2}px">'
             f"{escape(figure.caption)}</figcaption></figure>"
         )
 

@@ -98,8 +98,8 @@ def _view(charts: Mapping[str, Gantt], step: int) -> View:
         for name, chart in charts.items()
         for b in chart.bars
     ][:MOST_ROWS]
-    facts = {"moment": f"{format_seconds(moment_s)}, step {chosen} of {len(times) - 1}"}
-    facts |= {name: _figures(chart) for name, chart in charts.items()}
+    facts = {name: _figures(chart) for name, chart in charts.items()}
+    facts["moment"] = f"{format_seconds(moment_s)}, step {chosen} of {len(times) - 1}"
     notes = [line for name, chart in charts.items() for line in _told(name, chart, moment_s)]
     settings: dict[str, dict[str, Any]] = {"step": {"max": len(times) - 1}}
     return View(gantts(charts, moment_s), rows, facts, notes, settings)
