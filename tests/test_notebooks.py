@@ -108,6 +108,14 @@ def test_notebooks_say_what_they_are_about_and_how_long_they_take(path):
 
 
 @every_notebook
+def test_headings_stand_on_lines_of_their_own(path):
+    for cell in read(path).cells:
+        if cell.cell_type == "markdown":
+            assert not re.search(r"[^\n#]#{1,3} ", cell.source), cell.source
+            assert all(len(line) <= 110 for line in cell.source.splitlines())
+
+
+@every_notebook
 def test_links_between_notebooks_lead_somewhere(path):
     for cell in read(path).cells:
         if cell.cell_type == "markdown":

@@ -97,8 +97,9 @@ def ranking(frame: pd.DataFrame, by: str | Sequence[str], apart: float = 0.25) -
     ``as_predicted``: no two of them changed places whose predictions are more than ``apart`` of
     the shorter one apart. Closer ones may.
     """
+    names = [by] if isinstance(by, str) else list(by)
     rows = {}
-    for point, part in frame.groupby(by, sort=False):
+    for point, part in frame.groupby(names if len(names) > 1 else names[0], sort=False):
         times = part[["method", "predicted_s", "measured_s"]].to_dict("records")
         held = all(
             a["measured_s"] <= b["measured_s"]
@@ -110,8 +111,7 @@ def ranking(frame: pd.DataFrame, by: str | Sequence[str], apart: float = 0.25) -
         rows[point] = {**places, "as_predicted": held}
     pandas = need("pandas", "notebooks", "a table")
     made = pandas.DataFrame.from_dict(rows, orient="index")
-    names = [by] if isinstance(by, str) else list(by)
-    return made.rename_axis(names[0]) if len(names) == 1 else made.rename_axis(names)
+    return made.rename_axis(names if len(names) > 1 else names[0])
 
 
 def recorded(figure: str) -> Results:

@@ -1,0 +1,209 @@
+"""Measuring from a notebook, also where it cannot be done; recorded results."""
+
+import importlib.util
+from contextlib import contextmanager
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+
+import reshard_lab as rl
+from reshard_lab import experiments
+from reshard_lab.experiments import here
+from reshard_lab.experiments.places import Place
+from reshard_lab.runtime.emulated import SlowError
+
+ROOT = Path(__file__).resolve().parent.parent
+FOUND = importlib.util.spec_from_file_location("run_notebooks", ROOT / "tools" / "notebooks.py")
+tool = importlib.util.module_from_spec(FOUND)
+FOUND.loader.exec_module(tool)
+
+
+class Fake:
+    """Stands for a place to measure: what was asked of it, and a measurement of half the bound."""
+
+    def __init__(self, slow=()):
+        self.slow, self.asked = slow, []
+
+    @contextmanager
+    def opened(self, name, why, nbytes, repeats, warmup):
+        self.asked.append((name, why))
+        if name in self.slow:
+            raise SlowError("the NICs carry too little")
+        done = []
+
+        def measure(plan):
+            environment = {"link": f"fake {name}", "cpu": "a processor", "cpu_share": 0.5}
+            environment |= {"where": name, "torch": "2", "commit": "abc"}
+            done.append(
+                rl.runtime.measure.measurement(plan, [plan.makespan_s * 2], True, environment)
+            )
+            return done[-1]
+
+        def make(hosts, devices):
+            return experiments.model_cluster(hosts, devices)
+
+        yield Place(name, measure, make, "nothing", why, {}), done
+
+
+def cases(make):
+    return experiments.figure5_cases(make, 4096, experiments.FIGURE5[:2], 4096)
+
+
+def test_plans_are_measured_where_the_machine_allows_it(monkeypatch):
+    fake = Fake()
+    monkeypatch.setattr(here, "opened", fake.opened)
+    monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
+    made = experiments.measure_here(cases)
+    assert fake.asked == [("emulated", "")]
+    assert made.place == "emulated"
+    assert len(made.frame) == 16
+    assert list(made.frame["measured_over_predicted"]) == pytest.approx([2.0] * 16)
+    assert "fake emulated, a processor, cores busy 50% at most" in made.label
+    assert set(made.frame["label"]) == {made.label}
+    assert repr(made).startswith("Results(16 rows; Measured: fake emulated")
+    assert made.label in made._repr_html_()
+
+
+def test_a_machine_too_busy_to_emulate_measures_over_loopback_and_says_so(monkeypatch):
+    fake = Fake(slow=("emulated",))
+    monkeypatch.setattr(here, "opened", fake.opened)
+    monkeypatch.setattr(here, "find_place", lambda where: (where or "emulated", ""))
+    made = experiments.measure_here(cases)
+    assert made.place == "local"
+    assert "Not on an emulated cluster: the NICs carry too little." in made.label
+    with pytest.raises(SlowError):
+        experiments.measure_here(cases, where="emulated")
+
+
+def test_what_starts_processes_of_its_own_finds_its_place(monkeypatch):
+    monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
+    assert experiments.on_this_machine(str.upper) == "EMULATED"
+
+    def busy(where):
+        if where == "emulated":
+            raise SlowError("too busy")
+        return where
+
+    def broken(where):
+        raise rl.ReshardError("a mistake")
+
+    assert experiments.on_this_machine(busy) == "local"
+    with pytest.raises(rl.ReshardError, match="a mistake"):
+        experiments.on_this_machine(broken)
+
+
+def test_overlap_is_measured_or_skipped(monkeypatch):
+    monkeypatch.setattr(here, "find_place", lambda where: ("local", "Not on an emulated cluster."))
+    assert repr(experiments.overlap_here()) == "skipped: Not on an emulated cluster."
+    monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
+
+    def slow(**how):
+        raise SlowError("too busy")
+
+    monkeypatch.setattr(here, "overlap_levels", slow)
+    assert repr(experiments.overlap_here()) == "skipped: too busy"
+    names = ["level", "about", "simulated_s", "measured_s", "fastest_s", "slowest_s", "ratio"]
+    row = dict(zip(names, ["0", "x", 1.0, 1.0, 1.0, 1.0, 1.0], strict=True))
+    table = pd.DataFrame([row | {"label": "a machine", "runs": 2}])
+    monkeypatch.setattr(here, "overlap_levels", lambda **how: table)
+    made = experiments.overlap_here(repeats=2)
+    assert (made.label, made.frame.columns.tolist()) == ("a machine", names[1:])
+
+
+def rows(*triples):
+    return pd.DataFrame(triples, columns=["case", "method", "predicted_s", "measured_s"])
+
+
+def test_ranking_says_whether_methods_came_in_as_predicted():
+    table = rows(
+        (1, "a", 1.0, 1.1),
+        (1, "b", 2.0, 1.9),
+        (2, "a", 1.0, 2.1),  # predictions are a fifth apart: they may change places
+        (2, "b", 1.2, 2.0),
+        (3, "a", 1.0, 2.1),  # three tenths apart: they may not
+        (3, "b", 1.3, 2.0),
+    )
+    made = experiments.ranking(table, "case")
+    assert made["1"].tolist() == ["a", "b", "b"]
+    assert made["2"].tolist() == ["b", "a", "a"]
+    assert made["as_predicted"].tolist() == [True, True, False]
+    assert made.index.name == "case"
+    assert experiments.ranking(table, ["case"]).index.tolist() == [1, 2, 3]
+    assert experiments.ranking(table, "case", apart=0.5)["as_predicted"].all()
+
+
+@pytest.mark.parametrize(("figure", "count"), [("figure5", 64), ("figure6", 54), ("figure8", 54)])
+def test_recorded_results_are_whole_and_say_where_they_come_from(figure, count):
+    made = experiments.recorded(figure)
+    assert len(made.frame) == count
+    assert made.frame["verified"].all()
+    assert (made.frame["fastest_s"] <= made.frame["measured_s"]).all()
+    assert (made.frame["measured_s"] <= made.frame["slowest_s"]).all()
+    assert made.place == "emulated"
+    assert made.label.startswith("Measured: gloo, emulated ")
+    by = "case" if "case" in made.frame else ["sweep", "hosts", "devices"]
+    assert experiments.ranking(made.frame, by)["as_predicted"].all()
+
+
+def test_results_that_were_not_recorded():
+    with pytest.raises(rl.ReshardError, match="unknown recorded figure 'figure99'"):
+        experiments.recorded("figure99")
+
+
+def test_gpus_are_used_where_there_are_enough(monkeypatch):
+    plan = rl.plan(experiments.suite_task(7))  # 12 devices
+    asked = []
+    monkeypatch.setattr(here, "run", lambda *given: asked.append(given) or "measured")
+    for found, words in ((0, "no GPU"), (1, "one GPU"), (11, "11 GPUs")):
+        monkeypatch.setattr(here, "gpus", lambda found=found: ("H100",) * found)
+        skipped = repr(experiments.on_gpus(plan))
+        assert skipped == f"skipped: the plan has 12 devices, and this machine has {words}"
+    assert not asked
+    monkeypatch.setattr(here, "gpus", lambda: ("H100",) * 12)
+    assert experiments.on_gpus(plan, repeats=5) == "measured"
+    assert asked == [(plan, "torchrun", 5, 3)]
+
+
+def test_recorded_gpu_results_are_shown_when_there_are_any(monkeypatch, tmp_path):
+    monkeypatch.setattr(here, "_RESULTS", (tmp_path / "none", tmp_path))
+    assert repr(experiments.recorded_on_gpus()) == (
+        "skipped: nothing measured on a GPU has been recorded"
+    )
+    pd.DataFrame([{"method": "broadcast", "label": "nccl", "where": "torchrun"}]).to_csv(
+        tmp_path / "gpu.csv", index=False
+    )
+    assert experiments.recorded_on_gpus()["label"].tolist() == ["nccl"]
+
+
+SOURCES = (
+    "print('one')\nprint('two')",
+    "from reshard_lab import widgets\nwidgets.strategy_explorer(chunks=2)",
+    "1 + 1",
+)
+
+
+@pytest.mark.slow
+def test_running_a_notebook_twice_stores_the_same(tmp_path):
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell(s, id=f"c{i:02}") for i, s in enumerate(SOURCES, 1)]
+    path = tmp_path / "made.ipynb"
+    nbformat.write(notebook, path)
+    tool.run(path)
+    first = path.read_bytes()
+    tool.run(path)
+    assert path.read_bytes() == first
+    stored = nbformat.read(path, as_version=4)
+    assert stored.metadata.language_info == {"name": "python"}
+    assert [c.execution_count for c in stored.cells] == [1, 2, 3]
+    assert set(stored.cells[1].outputs[0].data) == {"text/plain", "text/html"}
+    assert stored.cells[2].outputs[0].data["text/plain"] == "2"
+
+
+def test_a_notebook_with_a_warning_is_not_stored():
+    notebook = nbformat.v4.new_notebook()
+    warning = nbformat.v4.new_output("stream", name="stderr", text="FutureWarning")
+    notebook.cells = [nbformat.v4.new_code_cell("1", id="c01", outputs=[warning])]
+    with pytest.raises(ValueError, match=r"made.ipynb, cell c01 wrote a warning: FutureWarning"):
+        tool.tidy(notebook, "made.ipynb")
