@@ -98,6 +98,8 @@ REFUSED = {
         {"stages": [(rl.Mesh([0]), "RRR"), (rl.Mesh([1]), "RRR")], "cluster": None},
         r"stages name devices, but there is no cluster",
     ),
+    "no stages": ({"stages": []}, r"stages must be a list with a mesh .* a stage, not \[\]"),
+    "a rate that is no number": ({"learning_rate": "1e-3"}, r"learning_rate must be a number"),
     "no steps": ({"steps": 0}, r"steps must be at least 1"),
     "no time": ({"timeout_s": 0}, r"timeout_s must be a number of seconds above 0"),
 }

@@ -18,11 +18,13 @@ from reshard_lab.runtime.board import Deadline
 from reshard_lab.runtime.measure import cpu_ticks
 from reshard_lab.runtime.protocol import Progress
 from reshard_lab.runtime.rank import find_seat, join
+from reshard_lab.training.compute import Computed
 from reshard_lab.training.job import Job, groups_of
 from reshard_lab.training.kit import Kit, together
 from reshard_lab.training.mailbox import Key, Mailbox
+from reshard_lab.training.pace import Pace
 from reshard_lab.training.reference import reference
-from reshard_lab.training.stage import Computed, Pace, Seat
+from reshard_lab.training.seat import Seat
 from reshard_lab.training.walk import Clock, walk
 
 JOB, PLAN, RESULT, REFERENCE = "train.json", "train-{}.json", "train-{}.npz", "train-alone.npz"
@@ -101,8 +103,7 @@ class Member:
         if job.paced is None:
             self.compute: Computed | Pace = Computed(seat, Kit(lines.operator, rank, len(group)))
         else:
-            self.compute = Pace(seat)
-            self.compute.delivers = all(plan.delivers for plan in self.plans.values())
+            self.compute = Pace(seat, all(plan.delivers for plan in self.plans.values()))
 
     def _plans(self, folder: Path) -> dict[tuple[int, bool], Plan]:
         """By way and direction, the plans in which this device takes part; all agreed upon."""

@@ -20,7 +20,9 @@ from reshard_lab.training.settle import (
     Paced,
     Stages,
     check_batch,
+    check_rate,
     check_stages,
+    count_stages,
     default_stages,
     find_model,
     find_schedule,
@@ -97,7 +99,7 @@ def train(
     if not (compute == "real" or isinstance(compute, Paced)):
         raise ReshardError(f"compute must be 'real' or a Paced(...), not {compute!r}")
     sizes = find_model(model)
-    count = None if stages is None else len(stages)
+    count = count_stages(stages)
     ops = find_schedule(schedule, count, microbatches, chunks, delay_weights)
     given = default_stages(len(ops), sizes) if stages is None else list(stages)
     meshes, placed = place(given, site.cluster)
@@ -111,7 +113,7 @@ def train(
         batch=check_batch(batch, ops),
         steps=steps,
         warmup=warmup,
-        learning_rate=float(learning_rate),
+        learning_rate=check_rate(learning_rate),
         seed=seed,
         paced=paced,
         reference=bool(check) and paced is None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -83,6 +84,24 @@ def find_schedule(
     return made
 
 
+def count_stages(stages: object) -> int | None:
+    """How many stages were given; None if none were."""
+    if stages is None:
+        return None
+    if not isinstance(stages, (list, tuple)) or not stages:
+        raise ReshardError(
+            f"stages must be a list with a mesh (or its shape) and a spec a stage, not {stages!r}"
+        )
+    return len(stages)
+
+
+def check_rate(learning_rate: object) -> float:
+    """``learning_rate`` as a finite number."""
+    if isinstance(learning_rate, (int, float)) and math.isfinite(learning_rate):
+        return float(learning_rate)
+    raise ReshardError(f"learning_rate must be a number, not {learning_rate!r}")
+
+
 def default_stages(count: int, model: Transformer | UNet) -> list[tuple[Mesh | Sequence[int], str]]:
     """Two devices a stage, by turns data-parallel and operator-parallel."""
     rest = "R" * len(model.build().layers[0].out)
@@ -113,6 +132,11 @@ def place(stages: Stages, cluster: Cluster | None) -> tuple[list[Mesh], Cluster]
             continue
         meshes.append(cluster.mesh(shape, first_host=host))
         host += -(-size // cluster.devices_per_host)
+    _check_disjoint(meshes)
+    return meshes, cluster
+
+
+def _check_disjoint(meshes: Sequence[Mesh]) -> None:
     taken: dict[int, int] = {}
     for number, mesh in enumerate(meshes):
         for device in mesh.devices:
@@ -122,7 +146,6 @@ def place(stages: Stages, cluster: Cluster | None) -> tuple[list[Mesh], Cluster]
                     "to one stage"
                 )
             taken[device] = number
-    return meshes, cluster
 
 
 def _shape(number: int, given: object) -> tuple[int, ...]:

@@ -1,60 +1,20 @@
-"""What one device computes: the pieces of its stage, forward and backward, or their pace."""
+"""What a device computes with torch: the pieces of its stage, forward and backward.
+
+The graph of gradients is cut at the boundaries of pieces: what comes starts a graph of its own,
+and a backward begins with the gradient that has come back.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from reshard_lab.errors import ReshardError, need
+from reshard_lab.errors import ReshardError
 from reshard_lab.pipeline.ops import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op
-from reshard_lab.training.job import Job, boxes_in, group_with, groups_of, tensor_text
-from reshard_lab.training.kit import Kit, add_up, span_of
+from reshard_lab.training.job import boxes_in
+from reshard_lab.training.kit import Kit, Span, add_up, span_of
 from reshard_lab.training.mailbox import Key, Mailbox
 from reshard_lab.training.models import Tensors, data, full_name, parameters, run_layers
-
-Began = Callable[[], None]
-"""To be called when what an op waits for has come."""
-
-
-class Seat(NamedTuple):
-    """Where a device sits in a job."""
-
-    job: Job
-    device: int
-    stage: int
-    operator_group: tuple[int, ...]
-    data_group: tuple[int, ...]
-
-    @classmethod
-    def of(cls, job: Job, device: int) -> Seat:
-        """The seat of ``device``."""
-        stage = job.stage_of(device)
-        groups = groups_of(job.layouts[stage])
-        return cls(job, device, stage, *(group_with(found, device) for found in groups))
-
-    @property
-    def pieces(self) -> list[int]:
-        """Pieces of the model on its stage."""
-        return list(range(self.stage, len(self.job.pieces), self.job.stages))
-
-    def inputs(self, piece: int, forward: bool) -> list[int]:
-        """Ways that bring a piece something: activations, or gradients."""
-        ends = [(w.target if forward else w.source) for w in self.job.ways]
-        return [number for number, end in enumerate(ends) if end == piece]
-
-    def local_shape(self, way: int) -> tuple[int, ...]:
-        """Shape of this device's box of a tensor."""
-        box = self.job.layouts[self.stage].boxes(self.job.ways[way].shape)[self.device]
-        return tuple(hi - lo for lo, hi in box)
-
-    def samples(self, microbatch: int) -> slice:
-        """This device's share of a microbatch, in the batch."""
-        layout, shape = self.job.layouts[self.stage], [self.job.samples]
-        shape += [1] * (layout.spec.ndim - 1)
-        lo, hi = layout.boxes(shape)[self.device][0]
-        first = microbatch * self.job.samples
-        return slice(first + lo, first + hi)
+from reshard_lab.training.seat import Began, Seat
 
 
 class _Kept(NamedTuple):
@@ -99,18 +59,12 @@ class Computed:
 
     def run(self, op: Op, mailbox: Mailbox, began: Began) -> None:
         """Carry out an op when its input has come; what leaves is put into the mailbox."""
-        piece = op.chunk * self.job.stages + self.seat.stage
-        forward, given = op.kind == FORWARD, []
-        if op.kind != WEIGHT_GRADIENT:
-            keys = [Key(w, forward, op.microbatch) for w in self.seat.inputs(piece, forward)]
-            given = [take(mailbox, self.job, key, op) for key in keys]
+        given = self.seat.await_inputs(op, mailbox)
         began()
-        if forward:
-            self._forward(op, piece, given, mailbox)
-        else:
-            self._backward(op, piece, given, mailbox)
+        carry = self._forward if op.kind == FORWARD else self._backward
+        carry(op, self.seat.piece(op), given, mailbox)
 
-    def _span(self, way: int) -> Any:
+    def _span(self, way: int) -> Span | None:
         shape = self.job.ways[way].shape
         group = self.seat.operator_group
         boxes = boxes_in(self.job.layouts[self.seat.stage], shape, group)
@@ -198,69 +152,3 @@ class Computed:
             for layer in (self.job.built.layers[number],)
             for p in layer.params
         }
-
-
-class Pace:
-    """A sleep stands for every op; the tensors that move are real in size, each of one value."""
-
-    def __init__(self, seat: Seat) -> None:
-        assert seat.job.paced is not None
-        self.seat, self.job, self.seconds = seat, seat.job, seat.job.paced
-        self.torch = need("torch", "run", "training")
-        self.step = -1
-        self.loss = 0.0
-        self.delivers = True
-
-    def begin(self) -> None:
-        """A step begins."""
-        self.step += 1
-
-    def run(self, op: Op, mailbox: Mailbox, began: Began) -> None:
-        """Take what comes, sleep, and put what leaves; checks that all of it came."""
-        piece = op.chunk * self.job.stages + self.seat.stage
-        forward, m = op.kind == FORWARD, op.microbatch
-        came: list[int] = []
-        out: list[int] = []
-        if op.kind != WEIGHT_GRADIENT:
-            came = self.seat.inputs(piece, forward)
-            out = self.seat.inputs(piece, not forward)
-        given = [take(mailbox, self.job, Key(way, forward, m), op) for way in came]
-        began()
-        end = time.monotonic() + self.seconds[op.kind][piece]
-        for way, tensor in zip(came, given, strict=True):
-            self._check(tensor, self._value(way, forward, m), op, way)
-        made = [self._make(way, forward, m) for way in out]
-        time.sleep(max(0.0, end - time.monotonic()))
-        for way, tensor in zip(out, made, strict=True):
-            mailbox.put(Key(way, forward, m), tensor)
-
-    def _value(self, way: int, forward: bool, m: int) -> float:
-        """A number that no other tensor of this run has (up to 2^24 of them)."""
-        count = self.job.checked.lists.microbatches
-        return float(1 + ((self.step * len(self.job.ways) + way) * 2 + forward) * count + m)
-
-    def _make(self, way: int, forward: bool, m: int) -> Any:
-        return self.torch.full(self.seat.local_shape(way), self._value(way, forward, m))
-
-    def _check(self, tensor: Any, value: float, op: Op, way: int) -> None:
-        if self.delivers and not bool((tensor == value).all()):
-            raise ReshardError(
-                f"stage {self.seat.stage}, {op.text()}: tensor {self.job.ways[way].name} did not "
-                f"come whole: not all of it is {value:g}"
-            )
-
-    def finish(self, data_group: Any) -> None:
-        """Nothing was computed."""
-
-    def learn(self, rate: float) -> None:
-        """Nothing was computed."""
-
-    def found(self) -> dict[str, Any]:
-        """Nothing was computed."""
-        return {}
-
-
-def take(mailbox: Mailbox, job: Job, key: Key, op: Op) -> Any:
-    """Wait for a tensor that ``op`` needs."""
-    text = tensor_text(job.ways[key.way], key.forward, key.microbatch)
-    return mailbox.take(key, f"{text}, for {op.text(job.checked.lists.chunks)},")
