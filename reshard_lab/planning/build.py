@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -124,7 +125,8 @@ class _Planner:
         bound = self.problem.fluid_bound
         through = bound * self.cluster.nic_Bps if bound else 0.0
         batches = int(max(2, min(PERIODS, through / _BATCH_BYTES)))
-        return split(self.problem, Budget(_SPLIT_S), self.seed, batches)
+        budget = Budget(_SPLIT_S, time.thread_time)  # the plan must not depend on other programs
+        return split(self.problem, budget, self.seed, batches)
 
     def _best(self) -> Plan:
         """Whole tasks in order, no order, or tasks shared out: by predicted time.
