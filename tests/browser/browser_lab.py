@@ -8,9 +8,11 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,7 +142,7 @@ def address(private: Path, process: subprocess.Popen) -> str:
 
 
 def end(process: subprocess.Popen) -> None:
-    """End the server, its kernels and what those started; an error if one had to be killed."""
+    """End the server, its kernels and what those started."""
     family = [process.pid, *leftovers.below(process.pid)]
     process.stdin.close()
     try:
@@ -148,12 +150,17 @@ def end(process: subprocess.Popen) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    finish(family, "JupyterLab")
+
+
+def finish(family: Iterable[int], what: str) -> None:
+    """See that all processes of ``family`` have ended; an error if one had to be killed."""
     if leftovers.gone(family):
         return
     left = leftovers.alive(family)
     for pid in left:
-        os.kill(pid, 9)
-    raise RuntimeError(f"{len(left)} processes outlived JupyterLab and were killed: {left}")
+        os.kill(pid, signal.SIGKILL)
+    raise RuntimeError(f"{len(left)} processes outlived {what} and were killed: {left}")
 
 
 def browser_path() -> str | None:
@@ -168,12 +175,15 @@ def chromium(executable: str):
 
     # Its sandbox needs a user other than root.
     unboxed = ["--no-sandbox"] if os.geteuid() == 0 else []
+    before = set(leftovers.below(os.getpid()))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=executable,
             args=["--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", *unboxed],
         )
+        family = set(leftovers.below(os.getpid())) - before
         try:
             yield browser
         finally:
             browser.close()
+    finish(family, "the browser")

@@ -91,9 +91,14 @@ class Explorer:
         """Look at the picture in every frame from now on."""
         self.root.evaluate(WATCH)
 
-    def seen(self) -> dict[str, list[float]]:
-        """Heights of the picture, and tops of what follows, in every frame watched; stops."""
-        return self.page.evaluate(SEEN)
+    def blinks(self) -> list[str]:
+        """What was seen since ``watch`` but the old picture and the new one; ends the watch."""
+        found = []
+        for what, frames in self.page.evaluate(SEEN).items():
+            low, high = sorted((frames[0], frames[-1]))
+            if low <= 0 or min(frames) < low - 1 or max(frames) > high + 1:
+                found.append(f"{what} from {min(frames)} to {max(frames)}, not {low} to {high}")
+        return found
 
     def timed(self) -> None:
         """Take the time from the press of a key to the changed drawing, from now on."""

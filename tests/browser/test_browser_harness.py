@@ -9,6 +9,7 @@ from pathlib import Path
 import browser_checks
 import browser_lab
 import browser_page
+import browser_view
 import leftovers
 import pytest
 
@@ -135,6 +136,33 @@ def test_what_goes_wrong_in_a_notebook_is_found(lab, page):
     assert first.startswith("import sys") and "a warning" in first
     assert second.startswith("1 / 0: ZeroDivisionError")
     assert third.startswith("print('never reached')") and third.endswith("did not run")
+
+
+TOY = """
+from reshard_lab.plots import svg
+from reshard_lab.widgets import panel
+
+def draw(wide):
+    if blinking and "toy" in globals():
+        toy.picture.value = ""
+        __import__("time").sleep(1)
+    words = f"a box that is {wide} pixels wide"
+    drawn = svg.document(200, 60, [svg.rect(5, 5, wide, 50, fill=svg.fill(0))], words)
+    return panel.View(svg.figure(drawn, words, words), [["wide"], [wide]])
+
+toy = panel.explorer("toy", {"": {"wide": panel.slider("width", 50, 10, 90)}}, draw)
+toy
+"""
+
+
+@pytest.mark.parametrize("blinking", [False, True])
+def test_a_picture_that_blinks_is_seen(lab, page, blinking):
+    name = lab.write("toy.ipynb", f"blinking = {blinking}", TOY)
+    browser_page.open_notebook(page, lab, name).run(60)
+    toy = browser_view.explorer(page)
+    toy.watch()
+    toy.press("width", "ArrowRight")
+    assert bool(toy.blinks()) == blinking
 
 
 KILLED = """
