@@ -153,6 +153,7 @@ def on_machines(machines: Sequence[str] = ("p3.8xlarge", "p4d", "DGX-H100")) -> 
 def schedulers(
     problem: Problem | ReshardingTask,
     methods: Sequence[str] = ("naive", "load_balance", "dfs", "greedy", "ensemble", "exact"),
+    time_limit_s: float = 2.0,
     seed: int = 0,
 ) -> pd.DataFrame:
     """The schedules of several methods: makespan, lower bound, their ratio, and what is proven.
@@ -163,7 +164,7 @@ def schedulers(
     given = Problem.from_tasks([problem]) if isinstance(problem, ReshardingTask) else problem
     rows = []
     for method in methods:
-        made = solve(given, method, seed=seed)
+        made = solve(given, method, time_limit_s, seed)
         rows.append(
             {
                 "method": method,
