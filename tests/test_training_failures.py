@@ -132,7 +132,12 @@ def test_a_pool_without_the_devices(untouched):
     [
         (lambda: Transformer(hidden=10, heads=4), r"hidden=10 does not divide by heads=4"),
         (lambda: UNet(channels=6, groups=4), r"channels=6 does not divide by groups=4"),
-        (lambda: UNet(size=6), r"size=6 cannot be halved levels=2 times; use a multiple of 4"),
+        (
+            lambda: UNet(size=6),
+            r"size=6 cannot be halved levels=2 times to 2 or more .* a multiple of 4",
+        ),
+        (lambda: UNet(size=4), r"size=4 cannot be halved levels=2 times to 2 or more"),
+        (lambda: Transformer(sequence=1), r"sequence must be at least 2"),
         (lambda: Transformer(blocks=0), r"blocks must be at least 1"),
     ],
 )
@@ -143,12 +148,16 @@ def test_sizes_that_do_not_fit(sizes, text):
 
 def test_what_is_not_equal_is_not_passed():
     good = np.array([1.0, -2.0], np.float32)
-    assert compare([Piece(0, "w", good, good)], (1.5,), np.array([1.5])) == 0
+    assert compare([Piece(0, "w", good, good, 2.0)], (1.5,), np.array([1.5])) == 0
     for wrong in (good + np.float32([0, 3e-5]), good * np.nan, good[:1]):
         with pytest.raises(rl.ReshardError, match=r"the gradient of w on device 7 is off by"):
-            compare([Piece(0, "w", good, good), Piece(7, "w", wrong, good)], (), np.array([]))
-    with pytest.raises(rl.ReshardError, match=r"the loss of step 1 is 2.1, alone 2.0"):
-        compare([], (1.0, 2.1), np.array([1.0, 2.0]))
+            compare(
+                [Piece(0, "w", good, good, 2.0), Piece(7, "w", wrong, good, 2.0)], (), np.array([])
+            )
+    for losses in ((1.0, 2.1), (1.0001, 2.0), (float("nan"), 2.0)):
+        with pytest.raises(rl.ReshardError, match=r"the loss of step [01] is .*, alone [12].0, wh"):
+            compare([], losses, np.array([1.0, 2.0]))
+    assert compare([], (1.0, 2.0002), np.array([1.0, 2.0])) == 0  # rounding that has grown
 
 
 @pytest.fixture(scope="module")

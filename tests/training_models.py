@@ -9,22 +9,22 @@ from reshard_lab.training import models
 
 
 def plain_run(sizes, batch, seed=0, steps=1, learning_rate=0.1):
-    """Losses by step and the last step's gradients, by name, of the whole model on the batch."""
+    """Losses by step and the first step's gradients, by name, of the whole model on the batch."""
     model = sizes.build()
     p = {name: t.requires_grad_() for name, t in models.parameters(model, seed).items()}
     inputs, targets = models.data(model, batch, seed)
     forward = transformer if hasattr(sizes, "heads") else unet
-    losses = []
-    for step in range(steps):
-        if step:
-            with torch.no_grad():
-                for tensor in p.values():
-                    tensor -= learning_rate * tensor.grad
-                    tensor.grad = None
+    losses, gradients = [], []
+    for _ in range(steps):
         loss = forward(sizes, p, inputs, targets)
         loss.backward()
         losses.append(loss.item())
-    return losses, {name: tensor.grad.numpy() for name, tensor in p.items()}
+        gradients.append({name: tensor.grad.numpy() for name, tensor in p.items()})
+        with torch.no_grad():
+            for tensor in p.values():
+                tensor -= learning_rate * tensor.grad
+                tensor.grad = None
+    return losses, gradients[0]
 
 
 def norm(x, p, name):

@@ -57,12 +57,12 @@ class Computed:
         self._kept: dict[tuple[int, int], _Kept] = {}
         self._halves: dict[tuple[int, int], list[Any]] = {}
 
-    def run(self, op: Op, mailbox: Mailbox, began: Began) -> None:
-        """Carry out an op when its input has come; what leaves is put into the mailbox."""
+    def run(self, op: Op, mailbox: Mailbox, began: Began) -> dict[Key, Any]:
+        """Carry out an op when its input has come; returns what leaves."""
         given = self.seat.await_inputs(op, mailbox)
         began()
         carry = self._forward if op.kind == FORWARD else self._backward
-        carry(op, self.seat.piece(op), given, mailbox)
+        return carry(op, self.seat.piece(op), given)
 
     def _span(self, way: int) -> Span | None:
         shape = self.job.ways[way].shape
@@ -70,14 +70,14 @@ class Computed:
         boxes = boxes_in(self.job.layouts[self.seat.stage], shape, group)
         return span_of(boxes, group.index(self.seat.device), shape)
 
-    def _forward(self, op: Op, piece: int, given: list[Any], mailbox: Mailbox) -> None:
+    def _forward(self, op: Op, piece: int, given: list[Any]) -> dict[Key, Any]:
         m, ways, spans = op.microbatch, self.job.ways, self.spans
         leaves = [tensor.detach().requires_grad_() for tensor in given]
         tensors: dict[int | None, Any] = {None: self.inputs[self.seat.samples(m)]}
         for way, leaf in zip(self.seat.inputs(piece, True), leaves, strict=True):
             tensors[ways[way].skip] = self.kit.join(leaf, spans[way])
         run_layers(self.job.built, self.job.pieces[piece], self.kit, self.parameters, tensors)
-        results = []
+        results, leave = [], {}
         if piece == len(self.job.pieces) - 1:
             targets = self.targets[self.seat.samples(m)]
             total = self.job.built.loss(self.kit, tensors[None], targets)
@@ -88,10 +88,11 @@ class Computed:
             made = self.kit.part(tensors[ways[way].skip], spans[way])
             self._check(made, op, f"activation {ways[way].name}")
             results.append(made)
-            mailbox.put(Key(way, True, m), made.detach().contiguous())
+            leave[Key(way, True, m)] = made.detach().contiguous()
         self._kept[piece, m] = _Kept(leaves, results)
+        return leave
 
-    def _backward(self, op: Op, piece: int, given: list[Any], mailbox: Mailbox) -> None:
+    def _backward(self, op: Op, piece: int, given: list[Any]) -> dict[Key, Any]:
         m, at = op.microbatch, (piece, op.microbatch)
         leaves, results = self._kept[at]
         came = self._halves.pop(at) if op.kind == WEIGHT_GRADIENT else given
@@ -107,14 +108,16 @@ class Computed:
             )
         for (n, name), gradient in zip(held, found[len(wanted) :], strict=False):
             self.gradients[n][name] += gradient
+        leave = {}
         if op.kind != WEIGHT_GRADIENT:
             for way, gradient in zip(self.seat.inputs(piece, True), found, strict=False):
                 self._check(gradient, op, f"gradient {self.job.ways[way].name}")
-                mailbox.put(Key(way, False, m), gradient.contiguous())
+                leave[Key(way, False, m)] = gradient.contiguous()
         if op.kind == INPUT_GRADIENT:
             self._halves[at] = came
         else:
             del self._kept[at]
+        return leave
 
     def _check(self, tensor: Any, op: Op, what: str) -> None:
         """Refuse what is not a number, where it first shows."""
@@ -145,7 +148,7 @@ class Computed:
                     p -= rate * self.gradients[layer][name]
 
     def found(self) -> dict[str, Any]:
-        """This device's gradients by full name, as numpy arrays."""
+        """This device's gradients by full name, as numpy arrays that later steps leave alone."""
         return {
             full_name(layer, p): self.gradients[number][p.name].numpy()
             for number in self.gradients

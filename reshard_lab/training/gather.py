@@ -17,7 +17,7 @@ from reshard_lab.runtime.launch import Reports
 from reshard_lab.training.job import Job, group_with, groups_of
 from reshard_lab.training.member import REFERENCE, RESULT
 from reshard_lab.training.models import full_name
-from reshard_lab.training.record import Piece, TrainingRun, compare
+from reshard_lab.training.record import Piece, TrainingRun, compare, largest_of
 
 Arrays = dict[str, np.ndarray]
 
@@ -148,11 +148,11 @@ def _pieces(job: Job, results: Results) -> list[Piece]:
         cuts = _cuts(job, stage)
         for name, cut in cuts.items():
             expected = results.alone[name]
+            largest = largest_of(expected)
             if cut is not None:
                 expected = np.split(expected, len(group), cut)[group.index(device)]
-            pieces.append(
-                Piece(device, name, results.devices[device][f"gradient {name}"], expected)
-            )
+            found = results.devices[device][f"gradient {name}"]
+            pieces.append(Piece(device, name, found, expected, largest))
     return pieces
 
 

@@ -146,8 +146,10 @@ class Member:
 
     def _op(self, item: int, mailbox: Mailbox, clock: Clock) -> None:
         self.note("copy", item, 0)
-        self.compute.run(self.job.graph.ops[item], mailbox, lambda: clock.begin(item))
+        leave = self.compute.run(self.job.graph.ops[item], mailbox, lambda: clock.begin(item))
         clock.end(item)
+        for key, tensor in leave.items():
+            mailbox.put(key, tensor)
         self.note("copy", item, 1)
 
     def _carry(self, item: int, mailbox: Mailbox, clock: Clock) -> None:
@@ -203,17 +205,19 @@ def train(worker: Worker) -> None:
     worker.progress.begin(me, 0)
     member = Member(job, seat, lines, worker.folder, worker.observe)
     worker.report(event="repeat", cpu=None)
-    steps = []
+    steps, gradients = [], {}
     for number in range(job.warmup + job.steps):
         worker.progress.begin(me, number + 1)
         before = cpu_ticks()
         steps.append(member.step())
         after = cpu_ticks()
+        if number == job.warmup:
+            gradients = member.compute.found()
         spent = None if before is None or after is None else [after[i] - before[i] for i in (0, 1)]
-        if job.warmup <= number < job.warmup + job.steps - 1:
+        if number >= job.warmup:
             member.compute.learn(job.learning_rate)
         worker.report(event="repeat", cpu=spent)
-    _save(worker.folder / RESULT.format(worker.device), steps, member.compute.found())
+    _save(worker.folder / RESULT.format(worker.device), steps, gradients)
     if job.reference and worker.device == job.devices[0]:
         losses, gradients = reference(job)
         np.savez(worker.folder / REFERENCE, losses=np.array(losses), **gradients)

@@ -26,8 +26,8 @@ class Pace:
         """A step begins."""
         self.step += 1
 
-    def run(self, op: Op, mailbox: Mailbox, began: Began) -> None:
-        """Take what comes, sleep, and put what leaves; checks that all of it came."""
+    def run(self, op: Op, mailbox: Mailbox, began: Began) -> dict[Key, Any]:
+        """Take what comes, sleep, and return what leaves; checks that all of it came."""
         piece, forward, m = self.seat.piece(op), op.kind == FORWARD, op.microbatch
         given = self.seat.await_inputs(op, mailbox)
         began()
@@ -37,8 +37,7 @@ class Pace:
         leave = [] if op.kind == WEIGHT_GRADIENT else self.seat.inputs(piece, not forward)
         made = {Key(way, forward, m): self._make(way, forward, m) for way in leave}
         time.sleep(max(0.0, end - time.monotonic()))
-        for key, tensor in made.items():
-            mailbox.put(key, tensor)
+        return made
 
     def _value(self, way: int, forward: bool, m: int) -> float:
         """A number that no other tensor of this run has (up to 2^24 of them)."""

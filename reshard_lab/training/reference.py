@@ -10,7 +10,7 @@ from reshard_lab.training.models import data, full_name, parameters, run_layers
 
 
 def reference(job: Job) -> tuple[list[float], dict[str, Any]]:
-    """Losses by step, and the last step's gradients as numpy arrays, by name.
+    """Losses by step, and the first step's gradients as numpy arrays, by name.
 
     The whole batch goes through the whole model at once: no stages, microbatches, or resharding.
     """
@@ -23,15 +23,14 @@ def reference(job: Job) -> tuple[list[float], dict[str, Any]]:
     }
     losses: list[float] = []
     gradients: dict[str, Any] = {}
-    for step in range(job.steps):
-        if step:
-            with kit.torch.no_grad():
-                for name, gradient in gradients.items():
-                    first[name] -= job.learning_rate * gradient
+    for _ in range(job.steps):
         tensors: dict[int | None, Any] = {None: inputs}
         run_layers(model, range(len(model.layers)), kit, held, tensors)
         loss = model.loss(kit, tensors[None], targets) / (job.batch * model.terms)
         losses.append(float(loss.detach()))
         found = kit.torch.autograd.grad(loss, list(first.values()))
-        gradients = dict(zip(first, found, strict=True))
-    return losses, {name: gradient.numpy() for name, gradient in gradients.items()}
+        gradients = gradients or {n: g.numpy() for n, g in zip(first, found, strict=True)}
+        with kit.torch.no_grad():
+            for parameter, gradient in zip(first.values(), found, strict=True):
+                parameter -= job.learning_rate * gradient
+    return losses, gradients

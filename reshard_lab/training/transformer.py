@@ -27,7 +27,7 @@ class Transformer:
 
     def __post_init__(self) -> None:
         for name in ("blocks", "hidden", "heads", "sequence", "vocabulary"):
-            whole(name, getattr(self, name), 1)
+            whole(name, getattr(self, name), 2 if name == "sequence" else 1)
         if self.hidden % self.heads:
             raise ReshardError(
                 f"hidden={self.hidden} does not divide by heads={self.heads}; a head has a whole "

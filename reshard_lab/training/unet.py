@@ -35,10 +35,11 @@ class UNet:
                 f"channels={self.channels} does not divide by groups={self.groups}; a group has "
                 "a whole number of channels"
             )
-        if self.size % 2**self.levels:
+        if self.size % 2**self.levels or self.size == 2**self.levels:
             raise ReshardError(
-                f"size={self.size} cannot be halved levels={self.levels} times; use a multiple of "
-                f"{2**self.levels}"
+                f"size={self.size} cannot be halved levels={self.levels} times to 2 or more (of a "
+                f"single pixel there is nothing to normalize); use a multiple of {2**self.levels} "
+                f"above it"
             )
 
     def build(self) -> Model:
