@@ -2,6 +2,7 @@
 
 import itertools
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -135,12 +136,20 @@ def test_steps_learn(pool):
     check(run, batch=8, steps=4)
 
 
-def test_names_and_defaults():
-    """Two stages of two devices, on processes of their own."""
-    run = train()
+def test_names_and_defaults(pool):
+    """Two stages of two devices."""
+    run = train(where=pool)
     assert run.timeline.stages == 2 and run.compute == "real"
     assert "Transformer, 2 stages, overlapped" in repr(run) and "loopback" in run.label
     check(run, batch=8)
+
+
+def test_the_example_of_the_page():
+    """On processes of its own."""
+    page = (Path(__file__).parent.parent / "docs" / "training.md").read_text()
+    names = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], names)
+    check(names["run"], batch=8)
 
 
 @pytest.mark.parametrize("overlap", [True, False])
