@@ -75,7 +75,11 @@ def test_on_entry_the_speed_is_measured_and_a_cluster_too_slow_is_refused(folder
     with rl.EmulatedCluster(2, 1, nic="200Mbit") as made:
         assert 0.01 < made.probe.share < 1.1 and 0 <= made.probe.cpu_share <= 1
         plan = columns_to_rows(made.cluster, [0], [1])
-        assert made.run(plan, repeats=1).environment["nic_share"] == made.probe.share
+        measured = made.run(plan, repeats=1)
+        assert measured.environment["nic_share"] == made.probe.share
+        assert measured.predicted_here
+        faster = columns_to_rows(rl.Cluster(2, 1, nic="400Mbit"), [0], [1])
+        assert not made.run(faster, repeats=1).predicted_here
     monkeypatch.setattr(emulated, "LEAST_SHARE", 2.0)
     text = (
         r"the NICs were to carry 200 Mbit/s each, and carry .*bit/s when all are at work, the "

@@ -3,6 +3,7 @@
 import importlib.util
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab import experiments
-from reshard_lab.experiments import here
+from reshard_lab.experiments import here, places
 from reshard_lab.experiments.places import Place
 from reshard_lab.runtime.emulated import SlowError
 
@@ -207,3 +208,20 @@ def test_a_notebook_with_a_warning_is_not_stored():
     notebook.cells = [nbformat.v4.new_code_cell("1", id="c01", outputs=[warning])]
     with pytest.raises(ValueError, match=r"made.ipynb, cell c01 wrote a warning: FutureWarning"):
         tool.tidy(notebook, "made.ipynb")
+
+
+@pytest.mark.parametrize(
+    ("shares", "words"),
+    [
+        ([0.2, 0.5], ", cores busy 50% at most; every"),
+        ([0.2, 0.97], ", cores busy 97% at most (there they may have made the times); every"),
+        ([0.2, None], ", how busy the cores were is not known; every"),
+    ],
+)
+def test_a_label_says_how_busy_the_cores_were(shares, words):
+    stamp = {"link": "a link", "cpu": "a processor"}
+    place = Place("local", None, None, "a guess", "", {})
+    done = [SimpleNamespace(environment=stamp | {"cpu_share": share}) for share in shares]
+    environment, label = places.label_of(place, done)
+    assert words in label
+    assert environment["cpu_share"] == (None if None in shares else max(shares))

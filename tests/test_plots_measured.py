@@ -147,11 +147,24 @@ def test_measurements_are_drawn_as_they_are():
     one = rl.Measurement(
         *("broadcast", "auto", ((4,),), 125_000_000, 100, (1.0, 4.0, 2.0), True, 1.5, 1.0),
         environment=environment,
+        predicted_here=True,
     )
     figure = plots.draw_measured([one], "bandwidth")
     assert "broadcast, auto: measured 0.5 Gbit/s, predicted 0.667 Gbit/s" in figure.alt
     assert "Measured: gloo, loopback, 2 cores, A processor." in figure.alt
     assert {"119.2 MiB", "broadcast, auto"} <= set(assert_readable(figure.svg).words())
+
+
+def test_a_prediction_for_another_network_is_not_drawn_beside_a_measurement():
+    environment = {"link": "gloo, loopback, 2 cores", "cpu": "A processor"}
+    given = "broadcast", "auto", ((4,),), 125_000_000, 100, (1.0, 4.0, 2.0), True, 1.5, 1.0
+    there, here = (rl.Measurement(*given, environment, known) for known in (False, True))
+    alone, beside = (plots.draw_measured([one], "time") for one in (there, here))
+    assert "predicted" not in alone.alt and "predicted 1.5 s" in beside.alt
+    assert {"predicted", "bound"} <= set(page_of(beside.svg).words())
+    assert not {"predicted", "bound"} & set(page_of(alone.svg).words())
+    assert alone.caption.startswith("Measured. ")
+    assert len(paths(beside.svg)) == len(paths(alone.svg)) + 1  # the diamond on the bar
 
 
 def test_methods_look_as_in_the_static_figures():

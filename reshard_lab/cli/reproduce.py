@@ -48,7 +48,8 @@ def _text(done: Reproduction) -> str:
     files = [str(file) for t in done.tables for file in t.files]
     lines = environment_rows(done.environment)
     busy = done.environment["cpu_share"]
-    lines.append(("cores busy", f"{busy:.0%} at most, during timed runs"))
+    said = "not known" if busy is None else f"{busy:.0%} at most, during timed runs"
+    lines.append(("cores busy", said))
     lines.append(("predicted", done.place.predicted))
     if done.place.caution:
         lines.append(("", done.place.caution))

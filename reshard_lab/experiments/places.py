@@ -27,6 +27,7 @@ PLACES = ("emulated", "local")
 IDLE = 0.12
 """Share of the cores that others may keep busy."""
 _LOOK_S, _PATIENCE_S = 0.5, 3600.0
+_LIMIT = 0.9  # share of the cores from which they may make the times
 
 
 class Place(NamedTuple):
@@ -90,10 +91,16 @@ def label_of(place: Place, done: Sequence[Measurement]) -> tuple[dict[str, Any],
     stands on every table and picture.
     """
     environment = dict(done[-1].environment)
-    environment["cpu_share"] = max(m.environment["cpu_share"] or 0.0 for m in done)
+    shares = [m.environment["cpu_share"] for m in done]
+    known = [share for share in shares if share is not None]
+    most = max(known) if len(known) == len(shares) else None
+    environment["cpu_share"] = most
+    busy = "how busy the cores were is not known"
+    if most is not None:
+        busy = f"cores busy {most:.0%} at most"
+        busy += " (there they may have made the times)" * (most > _LIMIT)
     words = (
-        f"Measured: {environment['link']}, {environment['cpu']}, cores busy "
-        f"{environment['cpu_share']:.0%} at most; every result checked. "
+        f"Measured: {environment['link']}, {environment['cpu']}, {busy}; every result checked. "
         f"Predicted: {place.predicted}. {place.caution}"
     )
     return environment, words.strip()

@@ -6,7 +6,7 @@ The static figures of experiments are drawn by ``plots.bars``; the looks are the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reshard_lab.errors import ReshardError
 from reshard_lab.plots import svg
@@ -41,7 +41,8 @@ def draw_measured(table: Table, what: str = "bandwidth", title: str = "") -> svg
         raise ReshardError(
             f"a picture shows up to {MOST_BARS} bars, not {len(found)}; choose cases or methods"
         )
-    label, name = where(rows), title or "Measured beside predicted"
+    label = where(rows)
+    name = title or f"Measured{' beside predicted' * any(b.predicted is not None for b in found)}"
     axis = case_of(rows[0]).axis
     alt = _alt(found, what, axis, label)
     drawn = _svg(found, what, name, axis, label, alt)
@@ -58,10 +59,15 @@ def fill_index(series: str, position: int) -> int:
 def _svg(found: Sequence[Bar], what: str, title: str, axis: str, label: str, alt: str) -> str:
     series = list(dict.fromkeys(bar.series for bar in found))
     groups = list(dict.fromkeys((bar.panel, bar.group) for bar in found))
-    most = max(max(b.high, b.predicted, b.simulated or 0.0) for b in found) or 1.0
+    most = max(max(b.high, b.predicted or 0.0, b.simulated or 0.0) for b in found) or 1.0
     bounds = [b.bound for b in found if b.bound is not None and b.bound < _FAR * most]
     most = max([most, *bounds])
-    parts, y = _legend(series, title, any(b.simulated is not None for b in found), bool(bounds))
+    signs = {
+        "predicted": any(b.predicted is not None for b in found),
+        "simulated": any(b.simulated is not None for b in found),
+        "bound": bool(bounds),
+    }
+    parts, y = _legend(series, title, signs)
     bottom, scale = y + _TOP + _HIGH, _HIGH / most
     wide = min(34.0, max(9.0, (_MOST_WIDE / len(groups) - 16) / len(series)))
     step = max(wide * len(series) + 16, svg.widest((g for _, g in groups), _SIZE) + 8)
@@ -117,7 +123,8 @@ def _draw(bar: Bar, x: float, wide: float, bottom: float, scale: float, index: i
     parts = [svg.cell(x, bottom - high, wide, high, index)]
     parts.append(_whisker(middle, bottom - bar.low * scale, bottom - bar.high * scale))
     reach = min(4.0, 0.2 * wide)
-    parts.append(_diamond(x + 0.26 * wide, bottom - bar.predicted * scale, reach))
+    if bar.predicted is not None:
+        parts.append(_diamond(x + 0.26 * wide, bottom - bar.predicted * scale, reach))
     if bar.simulated is not None:
         parts.append(_cross(x + 0.76 * wide, bottom - bar.simulated * scale, reach))
     return parts
@@ -147,18 +154,22 @@ def _at(x: float, y: float) -> str:
 
 
 def _legend(
-    series: Sequence[str], title: str, simulated: bool, bounded: bool
+    series: Sequence[str], title: str, signs: Mapping[str, bool]
 ) -> tuple[list[str], float]:
-    """The title and what every sign means, and the height they take."""
+    """The title and what every sign means, and the height they take.
+
+    signs: which of ``"predicted"``, ``"simulated"`` and ``"bound"`` there are.
+    """
     parts = [svg.label(12, 18, title, 12, font_weight="bold")]
     entries: list[tuple[str, list[str]]] = []
     for i, name in enumerate(series):
         entries.append((name, [svg.cell(0, -9, 16, 11, fill_index(name, i))]))
-    entries.append(("predicted", [_diamond(8, -4)]))
-    if simulated:
+    if signs["predicted"]:
+        entries.append(("predicted", [_diamond(8, -4)]))
+    if signs["simulated"]:
         entries.append(("simulated", [_cross(8, -4)]))
     entries.append(("fastest to slowest run", [_whisker(8, 1, -9)]))
-    if bounded:
+    if signs["bound"]:
         dashes = svg.line(0, -4, 17, -4, stroke_dasharray="5 3", stroke_width=1.5)
         entries.append(("bound", [dashes]))
     x, y = 12.0, 38.0
@@ -194,7 +205,8 @@ def value_text(value: float, what: str) -> str:
 def _alt(found: Sequence[Bar], what: str, axis: str, label: str) -> str:
     lines = [
         f"{b.panel + ', ' if b.panel else ''}{b.group}, {b.series}: "
-        f"measured {value_text(b.value, what)}, predicted {value_text(b.predicted, what)}"
+        f"measured {value_text(b.value, what)}"
+        + ("" if b.predicted is None else f", predicted {value_text(b.predicted, what)}")
         for b in found[:16]
     ]
     rest = f"; and {len(found) - 16} more" if len(found) > 16 else ""

@@ -32,7 +32,7 @@ QUANTITIES = {
 
 
 class Bar(NamedTuple):
-    """One measured case of one method; Gbit/s or seconds."""
+    """One measured case of one method; Gbit/s or seconds. What is unknown is None."""
 
     panel: str
     group: str
@@ -40,7 +40,7 @@ class Bar(NamedTuple):
     value: float
     low: float
     high: float
-    predicted: float
+    predicted: float | None
     simulated: float | None
     bound: float | None
 
@@ -71,11 +71,15 @@ def _of_measurement(m: Measurement) -> dict[str, Any]:
     times = m.median_s, min(m.times_s), max(m.times_s), m.predicted_s, m.lower_bound_s
     names = "measured_s", "fastest_s", "slowest_s", "predicted_s", "lower_bound_s"
     rates = "measured_Gbps", "high_Gbps", "low_Gbps", "predicted_Gbps", "bound_Gbps"
+    shown: dict[str, float | None] = dict(zip(names, times, strict=True))
+    shown |= dict(zip(rates, map(rate, times), strict=True))
+    if not m.predicted_here:  # of another network, which says nothing about this one
+        for name in ("predicted_s", "lower_bound_s", "predicted_Gbps", "bound_Gbps"):
+            shown[name] = None
     return {
         "group": format_bytes(m.nbytes),
         "method": f"{m.strategy}, {m.scheduler}",
-        **dict(zip(names, times, strict=True)),
-        **dict(zip(rates, map(rate, times), strict=True)),
+        **shown,
         "link": m.environment["link"],
         "cpu": m.environment["cpu"],
     }
@@ -136,16 +140,16 @@ def read(rows: Sequence[Mapping[str, Any]], what: str) -> list[Bar]:
 
 
 def _bar(row: Mapping[str, Any], columns: Columns) -> Bar:
-    names = columns.value, columns.low, columns.high, columns.mark
-    value, low, high, mark = (float(row[str(name)]) for name in names)
+    value, low, high = (float(row[str(n)]) for n in (columns.value, columns.low, columns.high))
+    mark = row[str(columns.mark)]
     case = case_of(row)
-    if not all(map(math.isfinite, (value, low, high, mark))):
+    if not all(map(math.isfinite, (value, low, high, 0.0 if mark is None else mark))):
         raise ReshardError(
             f"{row[columns.series]} in {case.axis} {case.group} has no finite "
             f"{columns.value}, whiskers or prediction; leave the row out"
         )
     cross, bound = (_maybe(row.get(str(name))) for name in (columns.cross, columns.bound))
-    ends = value, low, high, mark, cross, bound
+    ends = value, low, high, _maybe(mark), cross, bound
     return Bar(case.panel, case.group, str(row[columns.series]), *ends)
 
 

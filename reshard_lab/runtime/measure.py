@@ -45,6 +45,8 @@ class Measurement:
     """No plan can beat this on the plan's cluster."""
     environment: dict[str, Any]
     """Where it was measured: backend, link, machine, versions, commit."""
+    predicted_here: bool = False
+    """Whether the plan's cluster has the NICs that it was measured on."""
 
     @property
     def median_s(self) -> float:
@@ -100,6 +102,7 @@ def measurement(
         predicted_s=plan.makespan_s,
         lower_bound_s=plan.lower_bound_s,
         environment=environment,
+        predicted_here=environment.get("nic_Bps") == max(plan.cluster.host_nic_Bps),
     )
 
 

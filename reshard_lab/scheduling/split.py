@@ -48,6 +48,7 @@ def split(problem: Problem, budget: Budget, seed: int, periods: int = PERIODS) -
             if size > budget.steps(CHOICES_A_SECOND):
                 notes = [f"no task was cut: {size} choices are too many for {budget.limit_s:g} s"]
             else:
+                budget.load("scipy.optimize")
                 parts = share_out(groups, budget.left_s)
                 for made, note in _cut(groups, parts, bound, budget, periods) if parts else ():
                     if span(made) < span(best) * (1 - 1e-12):

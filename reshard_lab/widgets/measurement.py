@@ -95,17 +95,23 @@ _TIMES = "predicted_s", "simulated_s", "measured_s", "fastest_s", "slowest_s"
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = [_HEAD]
     for row in rows:
-        times = (format_seconds(row[name]) if name in row else "" for name in _TIMES)
-        over = f"{row['measured_s'] / row['predicted_s']:.3f}"
-        lines.append((_name(row), str(row["method"]), *times, over))
+        given = [row.get(name) for name in _TIMES]
+        times = ("" if value is None else format_seconds(value) for value in given)
+        over = _over([row], "predicted_s")
+        lines.append((_name(row), str(row["method"]), *times, f"{over[0]:.3f}" if over else ""))
     return lines
 
 
+def _over(rows: Sequence[Mapping[str, Any]], column: str) -> list[float]:
+    """Measured time over that of ``column``, of the rows that have it."""
+    return [r["measured_s"] / r[column] for r in rows if r.get(column) is not None]
+
+
 def _facts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    over = [row["measured_s"] / row["predicted_s"] for row in rows]
-    facts = {"measured / predicted": f"{min(over):.3f} to {max(over):.3f}"}
-    if all("simulated_s" in row for row in rows):
-        over = [row["measured_s"] / row["simulated_s"] for row in rows]
-        facts["measured / simulated"] = f"{min(over):.3f} to {max(over):.3f}"
+    facts = {}
+    for name in ("predicted", "simulated"):
+        over = _over(rows, f"{name}_s")
+        if len(over) == len(rows):
+            facts[f"measured / {name}"] = f"{min(over):.3f} to {max(over):.3f}"
     spread = max((row["slowest_s"] - row["fastest_s"]) / row["measured_s"] for row in rows)
     return {**facts, "widest spread of runs": f"{spread:.0%} of the median"}
