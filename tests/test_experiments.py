@@ -452,7 +452,7 @@ def test_what_fails_for_another_reason_is_not_taken_for_a_slow_machine(monkeypat
 
     monkeypatch.setattr(network, "refused", lambda: None)
     monkeypatch.setattr(emulated.EmulatedCluster, "__enter__", fail)
-    said = pytest.raises(rl.ReshardError, match="^the process of the pool ended")
+    said = pytest.raises(rl.ReshardError, match=r"^the process of the pool ended")
     with said, places.opened("emulated", "", 1, 1, 0):
         raise AssertionError("not reached")
 
