@@ -1,5 +1,6 @@
 """A notebook open in JupyterLab: run it, read what came out, take a picture of it."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,6 +112,24 @@ class Notebook:
         self.page.locator(".jp-NotebookPanel").screenshot(path=path)
         self.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
         return path
+
+
+@contextmanager
+def dark(page):
+    """JupyterLab's dark theme; the light one comes back."""
+    try:
+        _theme(page, "JupyterLab Dark")
+        yield
+    finally:
+        _theme(page, "JupyterLab Light")
+
+
+def _theme(page, name: str) -> None:
+    page.evaluate(
+        "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", name
+    )
+    there = f'body[data-jp-theme-name="{name}"]'
+    page.wait_for_selector(there, state="attached", timeout=OPENS_WITHIN_MS)
 
 
 def open_notebook(page, server, name: str) -> Notebook:

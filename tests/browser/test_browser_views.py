@@ -117,6 +117,14 @@ def test_explorer_shows_itself(shown, pictures):
     assert browser_checks.unreadable(explorer.page) == []
 
 
+@of(CASES)
+def test_explorer_can_be_read_in_the_dark(shown, pictures):
+    case, explorer, _ = shown
+    with browser_page.dark(explorer.page):
+        explorer.picture(pictures / f"{case.name}_dark.png")
+        assert browser_checks.unreadable(explorer.page) == []
+
+
 @of(case for case in CASES if case.plays)
 def test_scrubber_stands_where_the_kernel_put_it(shown):
     case, explorer, _ = shown
