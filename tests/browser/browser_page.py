@@ -130,6 +130,7 @@ def _theme(page, name: str) -> None:
     )
     there = f'body[data-jp-theme-name="{name}"]'
     page.wait_for_selector(there, state="attached", timeout=OPENS_WITHIN_MS)
+    page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=OPENS_WITHIN_MS)
 
 
 def open_notebook(page, server, name: str) -> Notebook:
