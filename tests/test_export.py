@@ -180,6 +180,17 @@ def test_what_cannot_be_written_is_one_clear_error(tmp_path, thing, name, messag
     assert not list(tmp_path.iterdir())
 
 
+def test_axes_of_matplotlib_are_written_as_their_chart(tmp_path):
+    axes = matplotlib.figure.Figure().subplots()
+    assert export(axes, tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_table_is_no_picture_whatever_its_columns_are_called(tmp_path):
+    table = pd.DataFrame({"figure": [5, 6]})
+    with pytest.raises(rl.ReshardError, match="there is no picture of a DataFrame"):
+        export(table, tmp_path / "a.svg")
+
+
 def test_endings_may_be_in_capitals(tmp_path):
     assert export(TASK, tmp_path / "a.PNG").read_bytes()[:4] == b"\x89PNG"
     made = matplotlib.figure.Figure()

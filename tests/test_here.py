@@ -78,7 +78,7 @@ def test_a_machine_too_busy_to_emulate_measures_over_loopback_and_says_so(monkey
         experiments.measure_here(cases, where="emulated")
 
 
-def test_what_starts_processes_of_its_own_finds_its_place(monkeypatch):
+def test_what_starts_processes_of_its_own_finds_its_place(monkeypatch, capsys):
     monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
     assert experiments.on_this_machine(str.upper) == "EMULATED"
 
@@ -90,7 +90,13 @@ def test_what_starts_processes_of_its_own_finds_its_place(monkeypatch):
     def broken(where):
         raise rl.ReshardError("a mistake")
 
+    assert capsys.readouterr().out == ""
     assert experiments.on_this_machine(busy) == "local"
+    assert capsys.readouterr().out == "Not on an emulated cluster: too busy.\n"
+    monkeypatch.setattr(here, "find_place", lambda where: ("local", "It is refused."))
+    assert experiments.on_this_machine(busy) == "local"
+    assert capsys.readouterr().out == "It is refused.\n"
+    monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
     with pytest.raises(rl.ReshardError, match="a mistake"):
         experiments.on_this_machine(broken)
 

@@ -142,3 +142,20 @@ def test_what_a_cell_stores_is_the_same_every_time():
 def test_set_names_the_control_it_does_not_know():
     with pytest.raises(rl.ReshardError, match=r"unknown control 'sise'.*did you mean 'size'"):
         toy().set(sise=3)
+
+
+def test_set_refuses_what_a_control_cannot_be_and_changes_nothing():
+    made = toy()
+    with pytest.raises(rl.ReshardError, match="control 'size' cannot be 12; it goes from 0 to 9"):
+        made.set(words="other", size=12)
+    with pytest.raises(rl.ReshardError, match="control 'size' cannot be 'x'"):
+        made.set(words="other", size="x")
+    assert (made.controls["words"].value, made.controls["size"].value) == ("some", 1)
+    assert shown(made) == "1 some"
+
+
+def test_a_long_table_is_cut_in_the_page_only():
+    rows = [("number",), *((i,) for i in range(600))]
+    drawn = panel.table_html(rows)
+    assert drawn.count("<tr>") == 513 and "The first 512 of 600 rows" in drawn
+    assert "The first" not in panel.table_html(rows[:513])

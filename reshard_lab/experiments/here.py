@@ -136,14 +136,18 @@ def on_this_machine(work: Callable[[str], T]) -> T:
     """``work("emulated")``, or ``work("local")`` where this machine cannot emulate a cluster now.
 
     For what starts processes of its own, such as ``lambda where: run(plan, where)``; its result
-    says where it ran.
+    says where it ran, and a line that is printed why not on an emulated cluster.
     """
     from reshard_lab.runtime.emulated import SlowError
 
+    name, why = find_place(None)
     try:
-        return work(find_place(None)[0])
-    except SlowError:  # raised on entry, before anything is measured
-        return work("local")
+        if name == "emulated":
+            return work(name)
+    except SlowError as error:  # raised on entry, before anything is measured
+        why = f"Not on an emulated cluster: {error}."
+    print(why)
+    return work("local")
 
 
 def overlap_here(**how: Any) -> Results | Skipped:

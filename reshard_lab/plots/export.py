@@ -44,9 +44,11 @@ def export(thing: Any, path: str | Path) -> Path:
         return write_text("table", target, _csv(thing))
     if ending == ".json":
         return write_text("file", target, _json(thing))
-    if hasattr(thing, "savefig"):
-        return _written(target, lambda: bars.write(thing, target))
-    figure = thing.figure if hasattr(thing, "figure") else draw_record(thing)
+    inner = getattr(thing, "figure", None)  # of an explorer, or of axes of matplotlib
+    chart = next((c for c in (thing, inner) if hasattr(c, "savefig")), None)
+    if chart is not None:
+        return _written(target, lambda: bars.write(chart, target))
+    figure = inner if isinstance(inner, Figure) else draw_record(thing)
     if ending == ".svg":
         return figure.save(target)
     data = png(figure)

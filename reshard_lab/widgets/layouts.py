@@ -13,9 +13,6 @@ from reshard_lab.resharding import ReshardingTask
 from reshard_lab.widgets.panel import Explorer, View, explorer, menu, slider
 from reshard_lab.widgets.tasks import figure2, task_controls, task_of, totals, unit_words
 
-MOST_ROWS = 512
-"""Unit tasks that the data table lists."""
-
 
 def layout_explorer(task: ReshardingTask | None = None, highlight: int = 0) -> Explorer:
     """Source and destination side by side; a chosen unit task stands out with its devices.
@@ -55,7 +52,7 @@ def _view(task: ReshardingTask, unit: int, axes: tuple[int, ...]) -> View:
     rows: list[tuple[object, ...]] = [("unit task", "box", "bytes", "from", "to")]
     rows += [
         (i, box_text(u.box), u.nbytes, device_list(u.senders), device_list(u.receivers))
-        for i, u in enumerate(units[:MOST_ROWS])
+        for i, u in enumerate(units)
     ]
     note = unit_words(chosen, units[chosen]) if units else "The tensor is empty."
     figure = draw_layouts(task, axes or None, chosen if units else None)

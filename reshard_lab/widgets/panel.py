@@ -24,6 +24,8 @@ from reshard_lab.plots.svg import Figure
 Groups = Mapping[str, Mapping[str, Any]]
 """``{heading: {name of a control: its widget}}``; an empty heading is not shown."""
 
+MOST_ROWS = 512
+"""Of a table in the page."""
 _TWO_LINES = 40
 """Pixels of two lines of text, which numbers and captions have room for."""
 
@@ -93,12 +95,19 @@ class Explorer:
         return need("pandas", "notebooks", "a table").DataFrame(rows, columns=list(head))
 
     def set(self, **values: Any) -> None:
-        """Give several controls a value, and draw once."""
+        """Give several controls a value, and draw once.
+
+        Raises ReshardError for a value that a control cannot have; then none has changed.
+        """
         for name in values:
             choose("control", name, self.controls)
+        before = {name: self.controls[name].value for name in values}
         with self._quiet():
             for name, value in values.items():
-                self.controls[name].value = value
+                if not _takes(self.controls[name], value):
+                    for other, was in before.items():
+                        self.controls[other].value = was
+                    raise ReshardError(_refusal(name, self.controls[name], value))
         self._changed()
 
     def _changed(self, _: object = None) -> None:
@@ -195,19 +204,25 @@ def explorer(title: str, groups: Groups, draw: Draw, play: str | None = None) ->
 
 
 def table_html(rows: Sequence[Sequence[object]], title: str = "data") -> str:
-    """``rows``, the first of them the head, as an HTML table that scrolls when it is long."""
+    """``rows``, the first of them the head, as an HTML table that scrolls when it is long.
+
+    It shows the first ``MOST_ROWS``, and says so; ``to_frame`` and ``plots.export`` have them all.
+    """
     if not rows:
         return ""
+    count = len(rows) - 1
+    cut = f"<p>The first {MOST_ROWS} of {count} rows; to_frame() has them all.</p>"
     style = 'style="text-align:left;padding:2px 10px"'
     head = "".join(f'<th scope="col" {style}>{escape(str(name))}</th>' for name in rows[0])
     body = "".join(
         f"<tr>{''.join(f'<td {style}>{escape(str(value))}</td>' for value in row)}</tr>"
-        for row in rows[1:]
+        for row in rows[1 : MOST_ROWS + 1]
     )
     return (
         f'<div role="region" aria-label="data of the {escape(title)}" tabindex="0" '
         'style="max-height:22em;overflow:auto;line-height:1.4"><table>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"{cut if count > MOST_ROWS else ''}</div>"
     )
 
 
@@ -260,6 +275,24 @@ def _player(widgets: Any, control: Any) -> Any:
     for end in ("min", "max"):
         widgets.dlink((control, end), (play, end))
     return play
+
+
+def _takes(control: Any, value: Any) -> bool:
+    """Set ``control`` to ``value``; whether it has it now (sliders go to their nearest end)."""
+    try:
+        control.value = value
+    except need("traitlets", "notebooks", "an explorer").TraitError:
+        return False
+    return bool(control.value == value)
+
+
+def _refusal(name: str, control: Any, value: Any) -> str:
+    allowed = ""
+    if hasattr(control, "options"):
+        allowed = f"; it offers {', '.join(map(str, control.options))}"
+    elif hasattr(control, "max"):
+        allowed = f"; it goes from {control.min} to {control.max}"
+    return f"control {name!r} cannot be {value!r}{allowed}"
 
 
 def _error_html(words: str) -> str:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, choose
 from reshard_lab.layout import Layout
 from reshard_lab.planning import plan
 from reshard_lab.planning.gantt import Bar, Gantt
@@ -19,8 +19,6 @@ from reshard_lab.units import format_bytes, format_seconds
 from reshard_lab.widgets.panel import Explorer, View, explorer, menu, slider
 from reshard_lab.widgets.tasks import task_controls, task_of
 
-MOST_ROWS = 512
-"""Deliveries that the data table lists."""
 MOST_TASKS = 1024
 """Unit tasks of a plan: more do not follow a slider."""
 _SIDE = ("first", "second", "third")
@@ -49,6 +47,9 @@ def plan_explorer(
     """
     if not 1 <= len(methods) <= len(_SIDE):
         raise ReshardError(f"give one to {len(_SIDE)} methods to compare, not {len(methods)}")
+    for strategy, scheduler in methods:
+        choose("strategy", strategy, (*STRATEGIES, "auto"))
+        choose("scheduler", scheduler, METHODS)
     start = _case9() if task is None else task
     groups = task_controls(start)
     for i, name in enumerate(_SIDE):
@@ -97,7 +98,7 @@ def _view(charts: Mapping[str, Gantt], step: int) -> View:
         (name, f"{b.start_s:.6g}", f"{b.end_s:.6g}", b.task, b.nbytes, _way(chart, b), b.why)
         for name, chart in charts.items()
         for b in chart.bars
-    ][:MOST_ROWS]
+    ]
     facts = {name: _figures(chart) for name, chart in charts.items()}
     facts["moment"] = f"{format_seconds(moment_s)}, step {chosen} of {len(times) - 1}"
     notes = [line for name, chart in charts.items() for line in _told(name, chart, moment_s)]
