@@ -28,7 +28,7 @@ from reshard_lab.runtime.board import LateError, PeerError
 from reshard_lab.runtime.process import die_with
 from reshard_lab.runtime.protocol import LineReader, Progress, write_line
 from reshard_lab.runtime.trial import Trial
-from reshard_lab.training.member import Groups, train
+from reshard_lab.training.member import Groups, take_part
 
 
 class Child:
@@ -188,7 +188,7 @@ class Worker:
         """Carry out a command and report every repeat, or what went wrong."""
         try:
             if command["do"] == "train":
-                train(self)
+                take_part(self)
             else:
                 self.carry(command)
             self.report(event="done")

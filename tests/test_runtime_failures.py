@@ -11,12 +11,13 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.runtime.failure import Evidence, explain_failure, last_operation
+from reshard_lab.runtime.failure import Evidence, explain_stop, last_operation
 from reshard_lab.runtime.protocol import Position
 
 pytest.importorskip("torch")
@@ -223,7 +224,8 @@ def test_interrupting_the_launcher_stops_the_run(tmp_path):
     assert gone(first + second) and list(tmp_path.iterdir()) == []
 
 
-def evidence(plan, **changed):
+def explained(plan, **changed):
+    """The message of the error that stopped a plan."""
     known = {
         "waiting": (0, 1, 2, 3),
         "reports": (),
@@ -231,7 +233,8 @@ def evidence(plan, **changed):
         "positions": {d: Position(0, {}) for d in range(4)},
         "stderr": {},
     }
-    return Evidence(**(known | changed))
+    seen = Evidence(**(known | changed))
+    return explain_stop("the plan", seen, partial(last_operation, plan))
 
 
 def test_who_is_blamed(plan):
@@ -246,12 +249,12 @@ def test_who_is_blamed(plan):
         ((lost,), "device 1 failed: peer 1"),
         ((lost, late, error(2, "late")), "device 3 hangs: no sign of it within 5 s"),
     ]:
-        text = explain_failure(plan, evidence(plan, reports=reports))
+        text = explained(plan, reports=reports)
         assert text.splitlines()[1].startswith(blamed) and "device" not in text.splitlines()[0]
         assert len(text.splitlines()) == 2
-    everyone = explain_failure(plan, evidence(plan))
+    everyone = explained(plan)
     assert all(f"device {d} hangs" in everyone for d in range(4))
-    ended = explain_failure(plan, evidence(plan, waiting=(1,), stderr={1: "x" * 5000 + "end\n"}))
+    ended = explained(plan, waiting=(1,), stderr={1: "x" * 5000 + "end\n"})
     assert "device 1 hangs" in ended and ended.endswith("end") and len(ended) < 2500
 
 

@@ -112,6 +112,7 @@ def test_what_a_measurement_says(pool, cluster):
         ({"repeats": 0}, "repeats must be at least 1, not 0"),
         ({"warmup": -1}, "warmup must be at least 0, not -1"),
         ({"timeout_s": 0}, "timeout_s must be a number of seconds above 0, not 0"),
+        ({"timeout_s": float("inf")}, "above 0, not inf; 1000000000 at most"),
         ({"seed": "x"}, "seed must be a whole number, not 'x'"),
     ],
 )

@@ -1,11 +1,15 @@
 """Training that cannot work is refused before it starts; what fails on the way is named."""
 
+import json
 import os
 import re
 import signal
+import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +17,8 @@ from leftovers import alive, gone, processes
 
 import reshard_lab as rl
 from reshard_lab.pipeline import Paced, Transformer, UNet, train
+from reshard_lab.runtime.board import Deadline
+from reshard_lab.training.member import OVER, RUNS, Groups, UnderWay
 from reshard_lab.training.record import Piece, compare
 
 pytest.importorskip("torch")
@@ -101,7 +107,8 @@ REFUSED = {
     "no stages": ({"stages": []}, r"stages must be a list with a mesh .* a stage, not \[\]"),
     "a rate that is no number": ({"learning_rate": "1e-3"}, r"learning_rate must be a number"),
     "no steps": ({"steps": 0}, r"steps must be at least 1"),
-    "no time": ({"timeout_s": 0}, r"timeout_s must be a number of seconds above 0"),
+    "no time": ({"timeout_s": 0}, r"timeout_s must be a number of seconds above 0, not 0; 1000000"),
+    "no end": ({"timeout_s": float("inf")}, r"timeout_s must be .*, not inf; 1000000000 at most"),
 }
 
 
@@ -210,7 +217,7 @@ def test_a_crashed_stage_is_named_at_once(pool, schedule, overlap):
     text = str(caught.value)
     assert "the training run was stopped\ndevice 2 died (killed by SIGKILL); stage 1, last" in text
     assert re.search(
-        r"in step [2-9] \(warm-ups counted\): (running|had run) [FBIW]\d of stage 1", text
+        r"in step [2-9] \(warm-ups counted\): (waiting for the input of|running|had run) [FBIW]\d of stage 1", text
     )
     works_again(pool, pids)
 
@@ -250,11 +257,125 @@ def test_a_step_that_takes_too_long(pool):
     assert run(pool).verified
 
 
-@pytest.mark.distributed
-def test_plans_and_training_on_one_pool(pool):
-    """One pool carries out both, in any order."""
+@pytest.fixture(scope="module")
+def plan():
+    """A plan of fewer steps than a training run has ops."""
     layouts = rl.Layout(CLUSTER.mesh(2), "S0"), rl.Layout(CLUSTER.mesh(2, 1), "R")
-    plan = rl.plan(rl.ReshardingTask((24,), "int16", *layouts, CLUSTER))
+    return rl.plan(rl.ReshardingTask((24,), "int16", *layouts, CLUSTER))
+
+
+@pytest.mark.distributed
+def test_plans_and_training_on_one_pool(pool, plan):
+    """One pool carries out both, in any order."""
     assert pool.run(plan, repeats=1, warmup=0).verified
     assert run(pool, model="unet").verified
     assert pool.run(plan, repeats=1, warmup=0).verified
+
+
+@pytest.mark.distributed
+def test_where_a_device_was_in_an_earlier_errand_does_not_count(pool, plan):
+    """It dies before it has begun with this one, which has other steps."""
+    died = r"device 2 died \(killed by SIGKILL\); "
+    assert run(pool).verified
+    os.kill(pool.pids[2], signal.SIGKILL)
+    with pytest.raises(rl.ReshardError, match=died + "it had not begun$"):
+        pool.run(plan)
+    assert pool.run(plan, repeats=1, warmup=0).verified
+    os.kill(pool.pids[2], signal.SIGKILL)
+    with pytest.raises(rl.ReshardError, match=died + "it was setting up stage 1$"):
+        run(pool)
+
+
+@pytest.mark.distributed
+def test_a_device_that_is_silent_from_the_start_is_named_alone(pool, plan):
+    """The processes have no groups of stages yet: they are made with all devices at once."""
+    pool.close()
+    assert pool.run(plan, repeats=1, warmup=0).verified
+    os.kill(pool.pids[1], signal.SIGSTOP)
+    with pytest.raises(rl.ReshardError) as caught:
+        run(pool, timeout_s=3)
+    assert str(caught.value) == (
+        "the training run was stopped\ndevice 1 hangs: no sign of it within 3 s; "
+        "it was setting up stage 0"
+    )
+
+
+@pytest.mark.distributed
+def test_the_peers_of_a_device_that_hangs_are_not_blamed(pool):
+    """Devices 2 and 3 share layers out: what 2 waits for within an op is late with the step."""
+    assert run(pool).verified
+    strike(pool, 3, signal.SIGSTOP)
+    with pytest.raises(rl.ReshardError) as caught:
+        run(pool, steps=10**4, timeout_s=4)
+    blamed = re.findall(r"device \d (?:hangs|failed|died).*", str(caught.value))
+    assert len(blamed) == 1, blamed
+    assert blamed[0].startswith("device 3 hangs: no sign of it within 4 s; stage 1, last operation")
+
+
+class FaultyPool(rl.runtime.Pool):
+    """A pool whose processes have a fault in training (see faulty_training.py)."""
+
+    def __init__(self, devices, file):
+        super().__init__(devices)
+        self.file = file
+
+    def _command(self):
+        return [sys.executable, str(Path(__file__).parent / "faulty_training.py"), str(self.file)]
+
+    def run(self, fault, **options):
+        """A run with a fault from the start."""
+        self.file.write_text(json.dumps(fault))
+        return run(self, **options)
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory):
+    with FaultyPool(4, tmp_path_factory.mktemp("fault") / "fault") as pool:
+        yield pool
+
+
+@pytest.mark.distributed
+def test_a_replica_whose_gradient_is_off_is_named(faulty):
+    """Devices 0 and 1 hold the same: only one of them is wrong."""
+    assert faulty.run({}).verified
+    for device in (0, 1):
+        text = rf"does not equal .*: the gradient of embed.table on device {device} is off by"
+        with pytest.raises(rl.ReshardError, match=text):
+            faulty.run({"device": device, "do": "gradient"})
+
+
+@pytest.mark.distributed
+def test_a_tensor_put_one_element_further_is_found(faulty):
+    assert faulty.run({}, compute=Paced(0.001, 0.001)).verified
+    text = r"device 3 failed: stage 1, F0: tensor 0>1 did not come whole: element 0 of its box is "
+    with pytest.raises(rl.ReshardError, match=text):
+        faulty.run({"device": 3, "do": "astray"}, compute=Paced(0.001, 0.001))
+
+
+@pytest.mark.distributed
+def test_a_comparison_may_take_longer_than_a_step(faulty):
+    """Each step alone is a sign of life; one that takes too long says what it was."""
+    slow = {"device": 0, "do": "slow", "seconds": 0.4}
+    assert faulty.run(slow, steps=8, timeout_s=2).verified
+    text = r"device 0 hangs: no sign of it within 2 s; all steps had been taken, and it was repeat"
+    with pytest.raises(rl.ReshardError, match=text + "ing step 1 of 2 alone, for comparison; chec"):
+        faulty.run(slow | {"seconds": 5}, steps=2, timeout_s=2)
+
+
+def test_groups_are_made_once():
+    """Whatever the timeout of the run that makes them."""
+    groups, made = Groups({0: 0, 1: 1}), []
+    groups.dist = SimpleNamespace(new_group=lambda ranks, **_: made.append(ranks) or len(made))
+    found = [groups.make("up", (0, 1), Deadline(s)) for s in (5, 9)]
+    assert found == [1, 1] and made == [[0, 1]]
+    assert groups.make("down", (0, 1), Deadline(5)) == 2
+
+
+def test_of_several_transfers_the_longest_is_noted():
+    """One that ends does not hide another that is stuck."""
+    notes = []
+    under_way = UnderWay(lambda *note: notes.append(note))
+    for step in ("begin 4", "begin 7", "end 7", "end 4"):
+        verb, _, item = step.partition(" ")
+        getattr(under_way, verb)("recv", int(item))
+    assert notes == [("recv", 4, RUNS), ("recv", 4, RUNS), ("recv", 4, RUNS), ("recv", 4, OVER)]

@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 from reshard_lab.errors import ReshardError
 
+_MOST_S = 1e9
+"""Some 30 years: what clocks and libraries can count is not much more."""
+
 
 class PeerError(ReshardError):
     """Another device did not do its part, or its connection is gone."""
@@ -25,8 +28,11 @@ class Deadline:
     """A moment by which everything must be done."""
 
     def __init__(self, timeout_s: float) -> None:
-        if not (isinstance(timeout_s, (int, float)) and timeout_s > 0):
-            raise ReshardError(f"timeout_s must be a number of seconds above 0, not {timeout_s!r}")
+        if not (isinstance(timeout_s, (int, float)) and 0 < timeout_s <= _MOST_S):
+            raise ReshardError(
+                f"timeout_s must be a number of seconds above 0, not {timeout_s!r}; "
+                f"{_MOST_S:.0f} at most"
+            )
         self.timeout_s = timeout_s
         self.end = time.monotonic() + timeout_s
 

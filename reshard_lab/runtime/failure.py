@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 from reshard_lab.planning import Plan
@@ -16,24 +15,22 @@ _TAIL = 2000  # characters of stderr that a message repeats
 
 
 class Evidence(NamedTuple):
-    """What is known of a failed run, when its processes have been stopped."""
+    """What is known of a failed run just before its processes are ended."""
 
     waiting: tuple[int, ...]
     """Devices that had not finished."""
     reports: tuple[dict[str, Any], ...]
-    """What came from the processes: ``exit`` and ``error`` events."""
+    """``exit`` and ``error`` events, in the order in which they came."""
     timeout_s: float
+    """Longest time without a report that was allowed."""
     positions: dict[int, Position]
+    """By device, also of those that are not to blame."""
     stderr: dict[int, str]
+    """By device, the end of what it wrote."""
 
 
 LastOperation = Callable[[int, Position | None], str]
 """What a device was doing, in words."""
-
-
-def explain_failure(plan: Plan, seen: Evidence) -> str:
-    """The message of the error that stopped ``plan``."""
-    return explain_stop(f"the {plan.strategy} plan", seen, partial(last_operation, plan))
 
 
 def explain_stop(what: str, seen: Evidence, last: LastOperation) -> str:

@@ -63,7 +63,8 @@ class Errand(NamedTuple):
     files: dict[str, str]
     """Text by name, put into the pool's folder meanwhile."""
     timeout_s: float
-    """Longest time without a report of any device."""
+    """Longest time without a report of any device: ``repeat``, or ``alive`` where something that
+    is no repeat takes its time."""
     last: LastOperation
     """What a device did last, in words."""
 
@@ -154,6 +155,7 @@ class Pool:
         with self._lock:
             try:
                 process = self._ready()
+                self._reset_positions()
                 for name, text in errand.files.items():
                     (process.folder / name).write_text(text)
                 process.send({"devices": errand.devices, **errand.command})
@@ -220,6 +222,12 @@ class Pool:
         self.pids = {int(device): pid for device, pid in pids.items()}
         return self._process
 
+    def _reset_positions(self) -> None:
+        """No device has begun: what an earlier errand left behind says nothing of the next one."""
+        assert self._progress is not None
+        for rank in range(len(self.devices)):
+            self._progress.begin(rank, 0)
+
     def _start_event(self, expected: str, deadline: Deadline) -> dict[str, Any]:
         assert self._process is not None
         event = self._process.next(deadline.left())
@@ -245,7 +253,7 @@ class Pool:
                 raise self._failed(process, errand, waiting, event)
             if event["event"] == "repeat":
                 repeats[event["device"]].append(event)
-            else:
+            elif event["event"] == "done":
                 waiting.discard(event["device"])
         return repeats
 

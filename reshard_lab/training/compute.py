@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from reshard_lab.errors import ReshardError
 from reshard_lab.pipeline.ops import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op
+from reshard_lab.runtime.board import Deadline
 from reshard_lab.training.job import boxes_in
 from reshard_lab.training.kit import Kit, Span, add_up, span_of
 from reshard_lab.training.mailbox import Key, Mailbox
@@ -44,10 +45,15 @@ class Computed:
         }
         self.inputs, self.targets = data(self.job.built, self.job.batch, self.job.seed)
         self.spans = [self._span(number) for number in range(len(self.job.ways))]
-        self.begin()
+        self._clear()
 
-    def begin(self) -> None:
-        """A step begins: no gradients, no losses."""
+    def begin(self, deadline: Deadline) -> None:
+        """A step begins, to be over by a deadline."""
+        self.deadline = self.kit.deadline = deadline
+        self._clear()
+
+    def _clear(self) -> None:
+        """No gradients, no losses."""
         zeros = self.torch.zeros_like
         self.gradients = {
             layer: {name: zeros(p) for name, p in held.items()}
@@ -136,7 +142,7 @@ class Computed:
         if len(self.seat.data_group) == 1 or not parts:
             return
         flat = self.torch.cat([g.reshape(-1) for g in parts])
-        add_up(flat, data_group)
+        add_up(flat, data_group, self.deadline)
         for g, summed in zip(parts, flat.split([g.numel() for g in parts]), strict=True):
             g.copy_(summed.view_as(g))
 

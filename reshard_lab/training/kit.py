@@ -11,15 +11,17 @@ so and ``part`` takes this device's box of it; each is the other's derivative as
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from reshard_lab.boxes import Box
 from reshard_lab.errors import need
-from reshard_lab.runtime.board import LateError, PeerError
+from reshard_lab.runtime.board import Deadline, LateError, PeerError
 
 
 class Span(NamedTuple):
@@ -39,26 +41,33 @@ class Kit:
         self.torch = need("torch", "run", "training")
         self.F = self.torch.nn.functional
         self.group, self.rank, self.size = group, rank, size
+        self.deadline: Deadline | None = None
+        """Of the step under way; needed where the group has several devices."""
 
     def copy(self, x: Any) -> Any:
         """``x`` as it is; its gradient is the sum of the group's."""
-        return x if self.size == 1 else _functions().Copy.apply(x, self.group)
+        return x if self.size == 1 else _functions().Copy.apply(x, self)
 
     def add(self, x: Any) -> Any:
         """The sum of the group's ``x``; its gradient goes to all of them."""
-        return x if self.size == 1 else _functions().Add.apply(x, self.group)
+        return x if self.size == 1 else _functions().Add.apply(x, self)
 
     def join(self, x: Any, span: Span | None) -> Any:
         """The tensor whole, from the boxes that the group holds (None: ``x`` is whole)."""
-        return x if span is None else _functions().Join.apply(x, span, self.group)
+        return x if span is None else _functions().Join.apply(x, span, self)
 
     def part(self, x: Any, span: Span | None) -> Any:
         """This device's box of ``x``, which all of the group hold whole."""
-        return x if span is None else _functions().Part.apply(x, span, self.group)
+        return x if span is None else _functions().Part.apply(x, span, self)
 
     def own(self, whole: Any, cut: int | None) -> Any:
         """This device's share of a parameter: an equal part along dimension ``cut``."""
         return whole if cut is None else whole.chunk(self.size, cut)[self.rank]
+
+    def add_up(self, tensor: Any) -> None:
+        """Sum a tensor over the group, in place."""
+        assert self.deadline is not None
+        add_up(tensor, self.group, self.deadline)
 
 
 def span_of(boxes: list[Box], rank: int, shape: tuple[int, ...]) -> Span | None:
@@ -80,11 +89,22 @@ def span_of(boxes: list[Box], rank: int, shape: tuple[int, ...]) -> Span | None:
     return Span(slices, (samples, *shape[1:]), boxes.index(boxes[rank]) == rank)
 
 
-def add_up(tensor: Any, group: Any) -> None:
+def add_up(tensor: Any, group: Any, deadline: Deadline) -> None:
     """Sum a tensor over the devices of a group, in place."""
     dist = need("torch.distributed", "run", "training")
+    options = dist.AllreduceOptions()
+    options.timeout = timedelta(seconds=deadline.left())  # that of the group is for making it
     with together("a sum over the devices of a stage"):
-        dist.all_reduce(tensor, group=group)
+        group.allreduce([tensor], options).wait()
+
+
+def meet(what: str, group: Any, deadline: Deadline) -> None:
+    """Wait for all devices of a group."""
+    dist = need("torch.distributed", "run", "training")
+    options = dist.BarrierOptions()
+    options.timeout = timedelta(seconds=deadline.left())
+    with together(what):
+        group.barrier(options).wait()
 
 
 @contextmanager
@@ -93,8 +113,8 @@ def together(what: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        kind = LateError if "Timed out" in str(error) else PeerError
-        raise kind(f"{what} failed: {error}") from error
+        late = re.search(r"timed? ?out", str(error), re.IGNORECASE)
+        raise (LateError if late else PeerError)(f"{what} failed: {error}") from error
 
 
 @lru_cache(maxsize=1)
@@ -102,16 +122,16 @@ def _functions() -> SimpleNamespace:
     """The autograd functions; torch is needed to define them."""
     torch = need("torch", "run", "training")
 
-    def summed(x: Any, group: Any) -> Any:
+    def summed(x: Any, kit: Kit) -> Any:
         made = x.clone(memory_format=torch.contiguous_format)
-        add_up(made, group)
+        kit.add_up(made)
         return made
 
-    def joined(x: Any, span: Span, group: Any) -> Any:
+    def joined(x: Any, span: Span, kit: Kit) -> Any:
         made = x.new_zeros(span.shape)
         if span.first:
             made[span.slices] = x
-        add_up(made, group)  # every element is one device's, and zero elsewhere
+        kit.add_up(made)  # every element is one device's, and zero elsewhere
         return made
 
     def taken(x: Any, span: Span) -> Any:
@@ -121,18 +141,18 @@ def _functions() -> SimpleNamespace:
 
     class Copy(function):
         @staticmethod
-        def forward(ctx: Any, x: Any, group: Any) -> Any:
-            ctx.group = group
+        def forward(ctx: Any, x: Any, kit: Kit) -> Any:
+            ctx.kit = kit
             return x.view_as(x)
 
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
-            return summed(gradient, ctx.group), None
+            return summed(gradient, ctx.kit), None
 
     class Add(function):
         @staticmethod
-        def forward(ctx: Any, x: Any, group: Any) -> Any:
-            return summed(x, group)
+        def forward(ctx: Any, x: Any, kit: Kit) -> Any:
+            return summed(x, kit)
 
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
@@ -140,9 +160,9 @@ def _functions() -> SimpleNamespace:
 
     class Join(function):
         @staticmethod
-        def forward(ctx: Any, x: Any, span: Span, group: Any) -> Any:
+        def forward(ctx: Any, x: Any, span: Span, kit: Kit) -> Any:
             ctx.span = span
-            return joined(x, span, group)
+            return joined(x, span, kit)
 
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
@@ -150,12 +170,12 @@ def _functions() -> SimpleNamespace:
 
     class Part(function):
         @staticmethod
-        def forward(ctx: Any, x: Any, span: Span, group: Any) -> Any:
-            ctx.span, ctx.group = span, group
+        def forward(ctx: Any, x: Any, span: Span, kit: Kit) -> Any:
+            ctx.span, ctx.kit = span, kit
             return taken(x, span)
 
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
-            return joined(gradient, ctx.span, ctx.group), None, None
+            return joined(gradient, ctx.span, ctx.kit), None, None
 
     return SimpleNamespace(Copy=Copy, Add=Add, Join=Join, Part=Part)

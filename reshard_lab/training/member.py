@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -20,7 +21,7 @@ from reshard_lab.runtime.protocol import Progress
 from reshard_lab.runtime.rank import find_seat, join
 from reshard_lab.training.compute import Computed
 from reshard_lab.training.job import Job, groups_of
-from reshard_lab.training.kit import Kit, together
+from reshard_lab.training.kit import Kit, meet, together
 from reshard_lab.training.mailbox import Key, Mailbox
 from reshard_lab.training.pace import Pace
 from reshard_lab.training.reference import reference
@@ -31,27 +32,35 @@ JOB, PLAN, RESULT, REFERENCE = "train.json", "train-{}.json", "train-{}.npz", "t
 """Files of a run in the pool's folder."""
 
 Note = Callable[[str, int, int], None]
-"""Called as (lane, item, 0 or 1): an item begins or ends on ``copy`` (ops), ``send``, ``recv``."""
+"""Called as (lane, item, how far it is): on ``copy`` (ops) one of ``WAITS``, ``RUNS`` and ``OVER``,
+on ``send`` and ``recv`` one of the latter two."""
+WAITS, RUNS, OVER = range(3)
 
 
 class Groups:
     """Process groups of a pool's workers, made once and used by every run that follows.
 
-    All workers of the pool make them, in one order: torch waits for all of them.
+    All workers of the pool make them, in one order: torch waits for all of them. The timeout of a
+    group bounds its making alone; whoever uses it has a deadline of his own.
     """
 
     def __init__(self, ranks: dict[int, int]) -> None:
         self.dist = need("torch.distributed", "run", "training")
         self.ranks = ranks
-        self._made: dict[tuple[str, tuple[int, ...], float], Any] = {}
+        self._made: dict[tuple[str, tuple[int, ...]], Any] = {}
 
-    def make(self, use: str, devices: tuple[int, ...], timeout_s: float) -> Any:
-        """The group of ``devices`` (ascending) for one use, with a deadline for what they do."""
-        key = (use, devices, timeout_s)
-        if key not in self._made:
-            ranks, timeout = [self.ranks[d] for d in devices], timedelta(seconds=timeout_s)
-            self._made[key] = self.dist.new_group(ranks, timeout=timeout, backend="gloo")
-        return self._made[key]
+    def meet(self, deadline: Deadline) -> None:
+        """Wait for all workers of the pool: that one is missing shows here, not in a group."""
+        meet("the meeting of all devices before a run", self.dist.group.WORLD, deadline)
+
+    def make(self, use: str, devices: tuple[int, ...], deadline: Deadline) -> Any:
+        """The group of ``devices`` (ascending) for one use."""
+        if (use, devices) not in self._made:
+            ranks, timeout = [self.ranks[d] for d in devices], timedelta(seconds=deadline.left())
+            with together(f"making a group of devices {list(devices)}"):
+                made = self.dist.new_group(ranks, timeout=timeout, backend="gloo")
+            self._made[use, devices] = made
+        return self._made[use, devices]
 
 
 class _Lines(NamedTuple):
@@ -66,21 +75,47 @@ class _Lines(NamedTuple):
 
 def _lines(groups: Groups, job: Job, seat: Seat | None) -> _Lines:
     """Take part in making all groups of the job, as every worker does; those of this device."""
-    everybody = groups.make("all", job.devices, job.timeout_s)
+    deadline = Deadline(job.timeout_s)
+    groups.meet(deadline)
+    everybody = groups.make("all", job.devices, deadline)
     own: dict[str, Any] = {"operator": None, "data": None}
     for layout in job.layouts:
         for use, found in zip(("operator", "data"), groups_of(layout), strict=True):
             for devices in found:
                 if len(devices) > 1:
-                    made = groups.make(use, tuple(sorted(devices)), job.timeout_s)
+                    made = groups.make(use, tuple(sorted(devices)), deadline)
                     if seat is not None and seat.device in devices:
                         own[use] = made
     links = {}
     for a, b in job.links:
         members = tuple(sorted((*job.layouts[a].mesh.devices, *job.layouts[b].mesh.devices)))
-        made = groups.make("up" if a < b else "down", members, job.timeout_s)
+        made = groups.make("up" if a < b else "down", members, deadline)
         links[a, b] = (made, {device: rank for rank, device in enumerate(members)})
     return _Lines(everybody, own["operator"], own["data"], links)
+
+
+class UnderWay:
+    """Notes of transfers, several of which may be under way on a lane, a thread each: the one that
+    has been so for longest is noted, and only when there is none the last that is over.
+    """
+
+    def __init__(self, note: Note) -> None:
+        self.note = note
+        self._lock = threading.Lock()
+        self._items: dict[str, list[int]] = {"send": [], "recv": []}
+
+    def begin(self, lane: str, item: int) -> None:
+        """A transfer begins."""
+        with self._lock:
+            self._items[lane].append(item)
+            self.note(lane, self._items[lane][0], RUNS)
+
+    def end(self, lane: str, item: int) -> None:
+        """A transfer is over."""
+        with self._lock:
+            self._items[lane].remove(item)
+            left = self._items[lane]
+            self.note(lane, left[0] if left else item, RUNS if left else OVER)
 
 
 class Step(NamedTuple):
@@ -98,6 +133,7 @@ class Member:
 
     def __init__(self, job: Job, seat: Seat, lines: _Lines, folder: Path, note: Note) -> None:
         self.job, self.seat, self.lines, self.note = job, seat, lines, note
+        self.under_way = UnderWay(note)
         self.plans = self._plans(folder)
         group, rank = seat.operator_group, seat.operator_group.index(seat.device)
         if job.paced is None:
@@ -126,12 +162,10 @@ class Member:
 
     def step(self) -> Step:
         """All ops and transfers of this device, and the sum of gradients over its data group."""
-        dist = need("torch.distributed", "run", "training")
-        self.compute.begin()
         clock = Clock(len(self.job.graph.ops))
-        with together("the meeting before a step"):
-            dist.barrier(group=self.lines.everybody)
+        meet("the meeting before a step", self.lines.everybody, Deadline(self.job.timeout_s))
         mailbox = Mailbox(Deadline(self.job.timeout_s))
+        self.compute.begin(mailbox.deadline)
         began = time.monotonic()
         walk(
             self.job.graph,
@@ -145,12 +179,16 @@ class Member:
         return Step(began, time.monotonic(), clock, self.compute.loss)
 
     def _op(self, item: int, mailbox: Mailbox, clock: Clock) -> None:
-        self.note("copy", item, 0)
-        leave = self.compute.run(self.job.graph.ops[item], mailbox, lambda: clock.begin(item))
+        def began() -> None:
+            self.note("copy", item, RUNS)
+            clock.begin(item)
+
+        self.note("copy", item, WAITS)
+        leave = self.compute.run(self.job.graph.ops[item], mailbox, began)
         clock.end(item)
         for key, tensor in leave.items():
             mailbox.put(key, tensor)
-        self.note("copy", item, 1)
+        self.note("copy", item, OVER)
 
     def _carry(self, item: int, mailbox: Mailbox, clock: Clock) -> None:
         """This device's end of a transfer."""
@@ -163,12 +201,12 @@ class Member:
         sends = link[0] == self.seat.stage
         lane = "send" if sends else "recv"
         piece = mailbox.take(key, self.job.item_text(item)) if sends else None
-        self.note(lane, item, 0)
+        self.under_way.begin(lane, item)
         clock.begin(item)
         left = mailbox.deadline.left()
         out = run_rank(plan, piece, group, ranks=ranks, timeout_s=left)
         clock.end(item)
-        self.note(lane, item, 1)
+        self.under_way.end(lane, item)
         if not sends:
             mailbox.put(key, out)
 
@@ -189,10 +227,11 @@ class Worker(Protocol):
         """Note where the device is."""
 
 
-def train(worker: Worker) -> None:
+def take_part(worker: Worker) -> None:
     """Carry out the job in the pool's folder, on one worker: every step is reported.
 
-    Workers of the pool that the job does not use make the process groups with the others.
+    Workers of the pool that the job does not use make the process groups with the others. One
+    repeats the steps alone, for comparison; its repeats are counted on from those of the steps.
     """
     job = Job.from_json((worker.folder / JOB).read_text())
     seat = Seat.of(job, worker.device) if worker.device in job.devices else None
@@ -219,7 +258,12 @@ def train(worker: Worker) -> None:
         worker.report(event="repeat", cpu=spent)
     _save(worker.folder / RESULT.format(worker.device), steps, gradients)
     if job.reference and worker.device == job.devices[0]:
-        losses, gradients = reference(job)
+
+        def alive(step: int) -> None:
+            worker.progress.begin(me, job.warmup + job.steps + 1 + step)
+            worker.report(event="alive")
+
+        losses, gradients = reference(job, alive)
         np.savez(worker.folder / REFERENCE, losses=np.array(losses), **gradients)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.pipeline.ops import FORWARD, WEIGHT_GRADIENT, Op
+from reshard_lab.runtime.board import Deadline
 from reshard_lab.training.mailbox import Key, Mailbox
 from reshard_lab.training.seat import Began, Seat
 
@@ -22,8 +23,8 @@ class Pace:
         self.loss = 0.0
         self.delivers = delivers
 
-    def begin(self) -> None:
-        """A step begins."""
+    def begin(self, deadline: Deadline) -> None:
+        """A step begins; nothing in it can be late but what comes."""
         self.step += 1
 
     def run(self, op: Op, mailbox: Mailbox, began: Began) -> dict[Key, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from reshard_lab.training.job import Job
@@ -9,10 +10,11 @@ from reshard_lab.training.kit import Kit
 from reshard_lab.training.models import data, full_name, parameters, run_layers
 
 
-def reference(job: Job) -> tuple[list[float], dict[str, Any]]:
+def reference(job: Job, alive: Callable[[int], None]) -> tuple[list[float], dict[str, Any]]:
     """Losses by step, and the first step's gradients as numpy arrays, by name.
 
     The whole batch goes through the whole model at once: no stages, microbatches, or resharding.
+    ``alive`` is called with the number of every step, from 0, before it is taken.
     """
     kit, model = Kit(), job.built
     inputs, targets = data(model, job.batch, job.seed)
@@ -23,7 +25,8 @@ def reference(job: Job) -> tuple[list[float], dict[str, Any]]:
     }
     losses: list[float] = []
     gradients: dict[str, Any] = {}
-    for _ in range(job.steps):
+    for step in range(job.steps):
+        alive(step)
         tensors: dict[int | None, Any] = {None: inputs}
         run_layers(model, range(len(model.layers)), kit, held, tensors)
         loss = model.loss(kit, tensors[None], targets) / (job.batch * model.terms)

@@ -14,7 +14,7 @@ from reshard_lab.runtime.launch import Errand, Pool
 from reshard_lab.runtime.protocol import Position
 from reshard_lab.training.gather import read, record
 from reshard_lab.training.job import Job
-from reshard_lab.training.member import JOB, PLAN
+from reshard_lab.training.member import JOB, OVER, PLAN, RUNS, WAITS
 from reshard_lab.training.record import TrainingRun
 from reshard_lab.training.settle import (
     Paced,
@@ -140,18 +140,28 @@ def _errand(job: Job, plans: list[Plan], devices: tuple[int, ...]) -> Errand:
     )
 
 
+_DOING = {
+    "copy": {WAITS: "waiting for the input of", RUNS: "running", OVER: "had run"},
+    "send": {RUNS: "sending", OVER: "had sent"},
+    "recv": {RUNS: "receiving or awaiting", OVER: "had received"},
+}
+
+
 def last_item(job: Job, device: int, position: Position | None) -> str:
     """What a device was doing, in words."""
     if device not in job.devices:
         return "it takes no part in the run"
     if position is None or position.repeat == 0:
         return f"it was setting up stage {job.stage_of(device)}"
-    verbs = {"copy": ("running", "had run"), "send": ("sending", "had sent")}
-    verbs["recv"] = ("receiving or awaiting", "had received")
+    stage, steps = job.stage_of(device), job.warmup + job.steps
+    if position.repeat > steps:
+        return (
+            f"all steps had been taken, and it was repeating step {position.repeat - steps} of "
+            f"{job.steps} alone, for comparison; check=False leaves that out"
+        )
     doing = [
-        f"{verbs[lane][done]} {job.item_text(item)}"
+        f"{_DOING[lane][done]} {job.item_text(item)}"
         for lane, (item, done) in position.lanes.items()
     ]
     what = ", ".join(doing) or "none yet"
-    stage = job.stage_of(device)
     return f"stage {stage}, last operation in step {position.repeat} (warm-ups counted): {what}"
