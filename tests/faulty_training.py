@@ -2,18 +2,22 @@
 
 FILE holds the fault as JSON, read anew at the start of every run: which ``device``, and what it
 shall ``do``: ``gradient`` (one element of what it has found is off), ``astray`` (what comes over a
-link is put one element further), ``slow`` (every step alone takes ``seconds`` longer).
+link is put one element further), ``slow`` (every step alone takes ``seconds`` longer), ``stop``
+(its first sum over an operator group begins after ``seconds``; it stops in place of the second).
 """
 
 import json
+import os
+import signal
 import sys
 import time
 from pathlib import Path
 
 from reshard_lab import worker
-from reshard_lab.training import compute, member, reference
+from reshard_lab.training import compute, kit, member, reference
 
 healthy_take_part, healthy_finish = worker.take_part, compute.Computed.finish
+healthy_add_up = kit.Kit.add_up
 healthy_run_rank, healthy_run_layers = member.run_rank, reference.run_layers
 file = Path(sys.argv.pop(1))
 now = {}
@@ -46,6 +50,16 @@ def run_layers(*arguments):
     healthy_run_layers(*arguments)
 
 
-worker.take_part, compute.Computed.finish = take_part, finish
+def add_up(self, tensor):
+    if now.get("do") == "stop":
+        seconds = now.pop("seconds", None)
+        if seconds is None:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            time.sleep(seconds)
+    healthy_add_up(self, tensor)
+
+
+worker.take_part, compute.Computed.finish, kit.Kit.add_up = take_part, finish, add_up
 member.run_rank, reference.run_layers = run_rank, run_layers
 worker.main()
