@@ -12,18 +12,13 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
+from report import report
 
 from reshard_lab.experiments.reproduce import reproduce
 from reshard_lab.runtime.network import refused
 
 LEAST_FLOW = 2**20
 """Bytes; figures of smaller flows are printed, not held."""
-
-
-def report(name: str, holds: bool, text: str) -> bool:
-    """Print one mark."""
-    print(f"  {'holds ' if holds else 'MISSED'} {name}: {text}")
-    return holds
 
 
 def flow_bytes(row: pd.Series) -> float:

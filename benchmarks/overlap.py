@@ -6,6 +6,7 @@ python benchmarks/run.py overlap            # some three minutes
 from __future__ import annotations
 
 import pandas as pd
+from report import report
 
 from reshard_lab.experiments.overlap import overlap_levels
 from reshard_lab.runtime.network import refused
@@ -14,12 +15,6 @@ TRANSFERS = (0.4, 0.8)
 """Seconds of a transfer over those of a forward."""
 MOST_OFF = 0.10
 """Of its simulation, that a measured step may be off."""
-
-
-def report(name: str, holds: bool, text: str) -> bool:
-    """Print one mark."""
-    print(f"  {'holds ' if holds else 'MISSED'} {name}: {text}")
-    return holds
 
 
 def marks(table: pd.DataFrame) -> list[bool]:

@@ -107,7 +107,9 @@ def test_mailbox():
     box = Mailbox(Deadline(0.1))
     key, other = Key(0, True, 1), Key(0, False, 1)
     box.put(key, "tensor")
-    assert box.left == [key] and box.take(key, "it") == "tensor" and box.left == []
+    assert box.take(key, "it") == "tensor"
+    with pytest.raises(LateError, match="it did not come within 0.1 s"):
+        box.take(key, "it")  # what is taken is gone
     with pytest.raises(LateError, match=r"activation 0>1 did not come within 0.1 s"):
         box.take(other, "activation 0>1")
     box.fail(KeyError(1))

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from reshard_lab.errors import ReshardError, need, whole
-from reshard_lab.experiments.pipelines import Level
+from reshard_lab.experiments.pipelines import FIGURE9, Level
 from reshard_lab.experiments.places import emulated
 from reshard_lab.units import parse_seconds
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from reshard_lab.training import TrainingRun
 
 LEVELS = (
-    Level("0 blocking", "broadcast", "1f1b", False, False, "1F1B, transfers block"),
-    Level("1 overlapped", "broadcast", "1f1b", True, False, "1F1B, transfers overlap with compute"),
-    Level("2 eager", "broadcast", "eager_1f1b", True, False, "eager-1F1B, overlapped"),
+    FIGURE9[0]._replace(name="0 blocking"),
+    FIGURE9[1]._replace(name="1 overlapped", about="1F1B, transfers overlap with compute"),
+    FIGURE9[2]._replace(name="2 eager"),
     Level("3 signal", "signal", "eager_1f1b", True, False, "as level 2, but no data: the bound"),
 )
-"""The levels of the authors' artifact."""
+"""The levels of the authors' artifact: the first three bars of figure 9, and their bound."""
 _HIDDEN = 512
 _SAMPLES = 2  # of a microbatch: one a device, on stages that cut samples
 
@@ -60,11 +60,12 @@ def overlap_levels(
     ``verified`` (every tensor came whole; never under signal) and ``label``.
     """
     from reshard_lab.pipeline import Paced, Transformer, train
+    from reshard_lab.training.settle import default_stages
 
     pd = need("pandas", "notebooks", "a table of overlap levels")
     ahead = parse_seconds(forward_s, "forward_s")
     back = 2 * ahead if backward_s is None else parse_seconds(backward_s, "backward_s")
-    if not transfer > 0:
+    if not (isinstance(transfer, (int, float)) and 0 < transfer < float("inf")):
         raise ReshardError(f"transfer must be a share of forward_s above 0, not {transfer!r}")
     whole("stages", stages, 2)
     rows = []
@@ -76,11 +77,12 @@ def overlap_levels(
             run = train(
                 model,
                 level.schedule,
-                stages=_stages(stages),
+                stages=default_stages(stages, model),
                 microbatches=microbatches,
                 batch=_SAMPLES * microbatches,
                 strategy=level.strategy,
                 overlap=level.overlap,
+                delay_weights=level.delay_weights,
                 where=place,
                 compute=Paced(ahead, back),
                 steps=repeats,
@@ -91,11 +93,6 @@ def overlap_levels(
             rows.append(_row(level, run, ahead))
     first = rows[0]["transfer_s"]  # level 3 sends next to nothing; the question is the same
     return pd.DataFrame([row | {"transfer_s": first, "transfer": first / ahead} for row in rows])
-
-
-def _stages(count: int) -> list[tuple[tuple[int, int], str]]:
-    kinds = [((2, 1), "S0RR"), ((1, 2), "RRR")]
-    return [kinds[stage % 2] for stage in range(count)]
 
 
 def _row(level: Level, run: TrainingRun, ahead: float) -> dict[str, Any]:

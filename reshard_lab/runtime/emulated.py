@@ -85,6 +85,8 @@ class EmulatedCluster:
         self.pool = Pool(used, start_timeout_s=start_timeout_s, site=_site(self.cluster, network))
         self.probe: Probe | None = None
         """Measured on entry; None before, and for a cluster of one host."""
+        self.is_open = False
+        """Whether its ``with`` statement is under way."""
 
     def __enter__(self) -> EmulatedCluster:
         need_namespaces()
@@ -93,6 +95,7 @@ class EmulatedCluster:
         except BaseException:
             self.pool.close()
             raise
+        self.is_open = True
         return self
 
     def __exit__(
@@ -101,6 +104,7 @@ class EmulatedCluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.is_open = False
         self.pool.close()
 
     def run(

@@ -34,6 +34,10 @@ def reshard(
     Returns the destination piece. A device of the source mesh alone gets an empty tensor, which
     stands for it: ``result.sum().backward()`` there waits for the gradient and carries it on.
 
+    What is returned requires a gradient on every rank (in grad mode), whether or not ``piece``
+    does: a rank that left out its part of the backward would keep the other mesh waiting. A piece
+    that requires none gets none.
+
     Gradients follow the layouts: each device gives the gradient of its destination piece, replicas
     the same one, and gets that of its source piece, whole, as every replica of it does. Whoever
     computes with replicas on different data adds their gradients up before (or after).
@@ -47,10 +51,10 @@ def reshard(
     if not plan.tasks[0].dtype.startswith(("float", "bfloat", "complex")):
         raise ReshardError(f"a tensor of {plan.tasks[0].dtype} has no gradient; use run_rank")
     turned = reverse(plan) if back is None else back
-    # A device without a source piece still has to take part in the backward: its input is this.
-    given = torch.zeros(0, requires_grad=True) if piece is None else piece
-    call = (group, ranks, timeout_s)
-    return _function().apply(given, piece is None, plan, turned, call)
+    # Whoever has no source piece, or one without a gradient, takes part in the backward all the
+    # same: this is the input that makes the result require one.
+    ticket = torch.zeros(0, requires_grad=True)
+    return _function().apply(ticket, piece, plan, turned, (group, ranks, timeout_s))
 
 
 @lru_cache(maxsize=1)
@@ -66,18 +70,16 @@ def _function() -> Any:
 
     class Reshard(function):
         @staticmethod
-        def forward(ctx: Any, given: Any, absent: bool, plan: Any, back: Any, call: Any) -> Any:
-            ctx.absent, ctx.back, ctx.call = absent, back, call
-            out = carried(plan, None if absent else given.contiguous(), call)
+        def forward(ctx: Any, ticket: Any, piece: Any, plan: Any, back: Any, call: Any) -> Any:
+            ctx.back, ctx.call = back, call
+            out = carried(plan, None if piece is None else piece.contiguous(), call)
             ctx.alone = out is None
-            return given.new_zeros(0) if out is None else out
+            return piece.new_zeros(0) if out is None else out
 
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
             piece = None if ctx.alone else gradient.contiguous()
             found = carried(ctx.back, piece, ctx.call)
-            if ctx.absent:
-                found = gradient.new_zeros(0)
-            return found, None, None, None, None
+            return None, found if ctx.needs_input_grad[1] else None, None, None, None
 
     return Reshard

@@ -48,8 +48,3 @@ class Mailbox:
         with self._changed:
             self.error = self.error or error
             self._changed.notify_all()
-
-    @property
-    def left(self) -> list[Key]:
-        """Tensors that nobody has taken."""
-        return sorted(self._held)

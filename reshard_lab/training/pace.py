@@ -11,9 +11,14 @@ from reshard_lab.runtime.board import Deadline
 from reshard_lab.training.mailbox import Key, Mailbox
 from reshard_lab.training.seat import Began, Seat
 
+_NUMBERS = 2**23 - 15
+"""A prime: what is in a row or column further on does not repeat. Sums of two are exact float32."""
+
 
 class Pace:
-    """A sleep stands for every op; the tensors that move are real in size, each of one value."""
+    """A sleep stands for every op; the tensors that move are real in size. Every element is where
+    it stands in its tensor plus a number of the tensor's own, so what goes astray shows.
+    """
 
     def __init__(self, seat: Seat, delivers: bool) -> None:
         assert seat.job.paced is not None
@@ -22,6 +27,12 @@ class Pace:
         self.step = -1
         self.loss = 0.0
         self.delivers = delivers
+        self.patterns = {
+            number: self._pattern(way.shape)
+            for number, way in enumerate(self.job.ways)
+            if seat.stage in (way.source % self.job.stages, way.target % self.job.stages)
+        }
+        """By way from or to this stage, where each element of this device's box stands."""
 
     def begin(self, deadline: Deadline) -> None:
         """A step begins; nothing in it can be late but what comes."""
@@ -40,19 +51,32 @@ class Pace:
         time.sleep(max(0.0, end - time.monotonic()))
         return made
 
+    def _pattern(self, shape: tuple[int, ...]) -> Any:
+        box = self.job.layouts[self.seat.stage].boxes(shape)[self.seat.device]
+        at = self.torch.zeros((), dtype=self.torch.int64)
+        for (lo, hi), size in zip(box, shape, strict=True):
+            at = at.unsqueeze(-1) * size + self.torch.arange(lo, hi)
+        return (at % _NUMBERS).float()
+
     def _value(self, way: int, forward: bool, m: int) -> float:
-        """A number that no other tensor of this run has (up to 2^24 of them)."""
+        """A number of the tensor's own."""
         count = self.job.checked.lists.microbatches
-        return float(1 + ((self.step * len(self.job.ways) + way) * 2 + forward) * count + m)
+        number = 1 + ((self.step * len(self.job.ways) + way) * 2 + forward) * count + m
+        return float(number % _NUMBERS)
 
     def _make(self, way: int, forward: bool, m: int) -> Any:
-        return self.torch.full(self.seat.local_shape(way), self._value(way, forward, m))
+        return self.patterns[way] + self._value(way, forward, m)
 
     def _check(self, tensor: Any, value: float, op: Op, way: int) -> None:
-        if self.delivers and not bool((tensor == value).all()):
+        if not self.delivers:
+            return
+        expected = self.patterns[way] + value
+        if not self.torch.equal(tensor, expected):
+            at = int((tensor != expected).reshape(-1).nonzero()[0])
+            found, wanted = (float(t.reshape(-1)[at]) for t in (tensor, expected))
             raise ReshardError(
                 f"stage {self.seat.stage}, {op.text()}: tensor {self.job.ways[way].name} did not "
-                f"come whole: not all of it is {value:g}"
+                f"come whole: element {at} of its box is {found:.0f}, not {wanted:.0f}"
             )
 
     def finish(self, data_group: Any) -> None:

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, whole
 from reshard_lab.planning import Plan
-from reshard_lab.runtime.board import Deadline
 from reshard_lab.runtime.emulated import EmulatedCluster
 from reshard_lab.runtime.launch import Errand, Pool
 from reshard_lab.runtime.protocol import Position
@@ -16,20 +14,7 @@ from reshard_lab.training.gather import read, record
 from reshard_lab.training.job import Job
 from reshard_lab.training.member import JOB, OVER, PLAN, RUNS, WAITS
 from reshard_lab.training.record import TrainingRun
-from reshard_lab.training.settle import (
-    Paced,
-    Stages,
-    check_batch,
-    check_rate,
-    check_stages,
-    count_stages,
-    default_stages,
-    find_model,
-    find_schedule,
-    pace_of,
-    place,
-    planned,
-)
+from reshard_lab.training.settle import Paced, Stages, planned, settle
 from reshard_lab.training.site import find_site
 from reshard_lab.training.transformer import Transformer
 from reshard_lab.training.unet import UNet
@@ -95,33 +80,24 @@ def train(
     wrong on any device, naming it and its last op or transfer.
     """
     site = find_site(where, cluster)
-    whole("steps", steps, 1), whole("warmup", warmup), whole("seed", seed)
-    Deadline(timeout_s)
-    if not (compute == "real" or isinstance(compute, Paced)):
-        raise ReshardError(f"compute must be 'real' or a Paced(...), not {compute!r}")
-    sizes = find_model(model)
-    count = count_stages(stages)
-    ops = find_schedule(schedule, count, microbatches, chunks, delay_weights)
-    given = default_stages(len(ops), sizes) if stages is None else list(stages)
-    meshes, placed = place(given, site.cluster)
-    paced = pace_of(compute, ops) if isinstance(compute, Paced) else None
-    job = Job(
-        model=sizes,
-        schedule=ops,
-        overlap=bool(overlap),
-        meshes=[mesh.array().tolist() for mesh in meshes],
-        specs=[spec for _, spec in given],
-        batch=check_batch(batch, ops),
+    job, placed = settle(
+        cluster=site.cluster,
+        model=model,
+        schedule=schedule,
+        stages=stages,
+        microbatches=microbatches,
+        batch=batch,
+        overlap=overlap,
+        compute=compute,
+        chunks=chunks,
+        delay_weights=delay_weights,
         steps=steps,
         warmup=warmup,
-        learning_rate=check_rate(learning_rate),
+        learning_rate=learning_rate,
         seed=seed,
-        paced=paced,
-        reference=bool(check) and paced is None,
-        timeout_s=float(timeout_s),
-        plans=[],
+        check=check,
+        timeout_s=timeout_s,
     )
-    check_stages(job)
     place_to_run = site.settle(placed, job.devices)
     pool = place_to_run.pool
     pool.check_devices("training run", job.devices)

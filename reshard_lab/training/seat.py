@@ -39,11 +39,6 @@ class Seat(NamedTuple):
         ends = [(w.target if forward else w.source) for w in self.job.ways]
         return [number for number, end in enumerate(ends) if end == piece]
 
-    def local_shape(self, way: int) -> tuple[int, ...]:
-        """Shape of this device's box of a tensor."""
-        box = self.job.layouts[self.stage].boxes(self.job.ways[way].shape)[self.device]
-        return tuple(hi - lo for lo, hi in box)
-
     def samples(self, microbatch: int) -> slice:
         """This device's share of a microbatch, in the batch."""
         layout, shape = self.job.layouts[self.stage], [self.job.samples]

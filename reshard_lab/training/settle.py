@@ -1,4 +1,4 @@
-"""From what the caller asks for to a job, its plans included; everything wrong is refused here."""
+"""From what the caller asks for to a job, and to its plans; everything wrong is refused here."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, choose, whole
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
-from reshard_lab.pipeline.checking import check
+from reshard_lab.pipeline.checking import check as check_lists
 from reshard_lab.pipeline.loads import Times, reverse
 from reshard_lab.pipeline.schedules import schedule as make_schedule
 from reshard_lab.pipeline.simulation import compute_loads
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
+from reshard_lab.runtime.board import Deadline
 from reshard_lab.runtime.emulated import DEFAULT_NIC
 from reshard_lab.strategies import STRATEGIES
 from reshard_lab.training.job import MODELS, Job, groups_of
@@ -43,13 +44,65 @@ class Paced:
     weight_s: Times | None = None
 
 
+def settle(
+    *,
+    cluster: Cluster | None,
+    model: str | Transformer | UNet,
+    schedule: str | Sequence[Sequence[str]],
+    stages: Stages | None,
+    microbatches: int | None,
+    batch: int,
+    overlap: bool,
+    compute: str | Paced,
+    chunks: int | None,
+    delay_weights: bool,
+    steps: int,
+    warmup: int,
+    learning_rate: float,
+    seed: int,
+    check: bool,
+    timeout_s: float,
+) -> tuple[Job, Cluster]:
+    """The job that ``train`` is asked for, without its plans, and the cluster it is placed on."""
+    whole("steps", steps, 1), whole("warmup", warmup), whole("seed", seed)
+    Deadline(timeout_s)
+    if not (compute == "real" or isinstance(compute, Paced)):
+        raise ReshardError(f"compute must be 'real' or a Paced(...), not {compute!r}")
+    sizes = find_model(model)
+    ops = find_schedule(schedule, count_stages(stages), microbatches, chunks, delay_weights)
+    given = default_stages(len(ops), sizes) if stages is None else list(stages)
+    meshes, placed = place(given, cluster)
+    paced = pace_of(compute, ops) if isinstance(compute, Paced) else None
+    job = Job(
+        model=sizes,
+        schedule=ops,
+        overlap=bool(overlap),
+        meshes=[mesh.array().tolist() for mesh in meshes],
+        specs=[spec for _, spec in given],
+        batch=check_batch(batch, ops),
+        steps=steps,
+        warmup=warmup,
+        learning_rate=check_rate(learning_rate),
+        seed=seed,
+        paced=paced,
+        reference=bool(check) and paced is None,
+        timeout_s=float(timeout_s),
+        plans=[],
+    )
+    check_stages(job)
+    return job, placed
+
+
 def find_model(model: object) -> Transformer | UNet:
     """The sizes of the model; those of its kind's default for a name."""
-    if isinstance(model, (Transformer, UNet)):
-        return model
+    for known in MODELS.values():
+        if isinstance(model, known):
+            return model
     if not isinstance(model, str):
+        kinds = ", ".join(kind.__name__ for kind in MODELS.values())
         raise ReshardError(
-            f"model must be 'transformer', 'unet', a Transformer or a UNet, not {model!r}"
+            f"model must be {', '.join(map(repr, MODELS))} or a record of sizes ({kinds}), not "
+            f"{model!r}"
         )
     return MODELS[choose("model", model, MODELS)]()
 
@@ -69,7 +122,7 @@ def find_schedule(
         if chunks is not None or delay_weights:
             raise ReshardError("chunks and delay_weights go with a schedule's name, not with lists")
         made = [list(ops) for ops in schedule]
-    lists = check(made).lists
+    lists = check_lists(made).lists
     if not lists.trains:
         raise ReshardError("the schedule has no backward, so nothing is trained; use another one")
     if stages is not None and lists.stages != stages:
@@ -167,7 +220,7 @@ def _size(shape: Mesh | tuple[int, ...]) -> int:
 
 def check_batch(batch: object, schedule: Sequence[Sequence[str]]) -> int:
     """``batch`` if the schedule's microbatches divide it."""
-    count, microbatches = whole("batch", batch, 1), check(schedule).lists.microbatches
+    count, microbatches = whole("batch", batch, 1), check_lists(schedule).lists.microbatches
     if count % microbatches:
         raise ReshardError(
             f"microbatches={microbatches} does not divide batch={count}; all microbatches have "
@@ -206,7 +259,7 @@ def check_stages(job: Job) -> None:
 
 def pace_of(paced: Paced, schedule: Sequence[Sequence[str]]) -> dict[str, list[float]]:
     """Seconds of every kind of op, by piece."""
-    lists = check(schedule).lists
+    lists = check_lists(schedule).lists
     loads = compute_loads(lists, paced.forward_s, paced.backward_s, paced.weight_s)
     return {k: [loads[k, p].duration_s for p in range(lists.pieces)] for k in "FBIW"}
 

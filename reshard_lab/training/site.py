@@ -57,6 +57,11 @@ def find_site(where: str | Pool | EmulatedCluster, cluster: Cluster | None) -> S
             raise ReshardError(
                 f"cluster={cluster!r} is not that of the EmulatedCluster; leave cluster out"
             )
+        if not where.is_open:
+            raise ReshardError(
+                "the EmulatedCluster is not open: its NICs have not been measured, and nothing "
+                "would end its processes; use it in a with statement, and train inside"
+            )
         return Site(where, where.cluster)
     if isinstance(where, Pool):
         return Site(where, cluster)

@@ -3,6 +3,10 @@
 Blocking, one thread works through all items in the global order. Overlapped, it works through the
 ops alone, and every link (ordered pair of stages) has a thread of its own at both ends, which
 makes the calls of ``run_rank`` in the link's order; gloo has no callbacks, so somebody waits.
+
+All of this relies on the order in which ``pipeline.graph`` numbers items: to carry them out one by
+one by number is possible, a stage's ops by number are its list, and a link's transfers by number
+are in the order in which their ops end, which is that of sending at both ends.
 """
 
 from __future__ import annotations
