@@ -14,6 +14,7 @@ from reshard_lab.resharding import ReshardingTask, UnitTask
 from reshard_lab.runtime import EmulatedCluster, Measurement, execute, run
 from reshard_lab.simulation import Calibration, Timeline, calibrate, simulate
 from reshard_lab.spec import ShardingSpec
+from reshard_lab.training.record import TrainingRun
 
 __all__ = [
     "Calibration",
@@ -49,7 +50,7 @@ def _repr_html(record: object) -> str | None:
 # floors, lets them show theirs in a notebook.
 _RECORDS: tuple[Any, ...] = (
     *(Layout, Measurement, Mesh, Plan, ReshardingTask, Timeline),
-    pipeline.PipelineTimeline,
+    *(pipeline.PipelineTimeline, TrainingRun),
 )
 for _record in _RECORDS:
     _record._repr_html_ = _repr_html

@@ -21,6 +21,16 @@ def measurement() -> rl.Measurement:
     )
 
 
+def training() -> rl.pipeline.TrainingRun:
+    ops = rl.pipeline.schedule("1f1b", stages=2, microbatches=3)
+    timeline = rl.pipeline.simulate(ops, 1.0, 2.0, 0.5)
+    sizes, where = rl.pipeline.Transformer(), {"link": "gloo, loopback, 2 cores"}
+    times = 14.0, 15.0, 19.0
+    return rl.pipeline.TrainingRun(
+        sizes, ops, "broadcast", "paced", (), {}, None, True, times, timeline, timeline, where
+    )
+
+
 def records() -> dict[str, object]:
     task = experiments.suite_task(9)
     plan = rl.plan(task, scheduler="load_balance")
@@ -33,6 +43,7 @@ def records() -> dict[str, object]:
         "timeline": rl.simulate(plan),
         "pipeline": rl.pipeline.simulate(ops, 1.0, 2.0, 0.5),
         "measurement": measurement(),
+        "training": training(),
     }
 
 
@@ -90,6 +101,10 @@ def test_figures_say_what_the_record_says():
     assert "510 ms" in shown["measurement"].image["alt"]
     assert "gloo, loopback, 2 cores" in shown["measurement"].image["alt"]
     assert "gloo, loopback, 2 cores" in " ".join(read(shown["measurement"].svg).words())
+    label = "gloo, loopback, 2 cores, compute paced (sleeps), verified"
+    assert shown["training"].caption.startswith(f"{label}. 15 s, the median of 3 steps; measured: ")
+    assert label in shown["training"].image["alt"]
+    assert label in read(shown["training"].svg).words()  # a file has no caption
 
 
 def test_what_no_picture_can_show_stays_text():

@@ -11,7 +11,7 @@ import matplotlib.figure
 import numpy as np
 import pandas as pd
 import pytest
-from test_display import measurement
+from test_display import measurement, training
 
 import reshard_lab as rl
 from reshard_lab import experiments, plots, widgets
@@ -64,7 +64,11 @@ def test_a_picture_as_svg_is_the_figure_itself(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "thing", [TASK.src.mesh, TASK.src, TASK, PLAN, PLAN.gantt(), TIMELINE, PIPELINE, measurement()]
+    "thing",
+    [
+        *(TASK.src.mesh, TASK.src, TASK, PLAN, PLAN.gantt(), TIMELINE, PIPELINE),
+        *(measurement(), training()),
+    ],
 )
 def test_the_picture_of_any_record(tmp_path, thing):
     path = export(thing, str(tmp_path / "a.svg"))
@@ -151,6 +155,11 @@ def test_a_timeline_as_a_trace(tmp_path, thing):
     ends = [e["ts"] + e["dur"] for e in events if e["ph"] == "X"]
     total = thing.duration_s if thing is TIMELINE else thing.makespan_s
     assert max(ends) == pytest.approx(1e6 * total, rel=1e-6)
+
+
+def test_the_trace_of_a_training_run_is_what_was_measured(tmp_path):
+    run = training()
+    assert export(run, tmp_path / "a.json").read_text() == run.timeline.to_chrome_trace()
 
 
 def test_a_plan_as_json_can_be_read_again(tmp_path):

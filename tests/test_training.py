@@ -9,6 +9,8 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab.pipeline import Paced, Transformer, UNet, train
+from reshard_lab.training import gather
+from reshard_lab.training.record import compare
 
 pytest.importorskip("torch")
 from training_models import plain_run
@@ -42,7 +44,7 @@ def check(run, batch, steps=1):
         np.testing.assert_allclose(
             run.gradients[name] / scale, expected / scale, rtol=RTOL, atol=RTOL, err_msg=name
         )
-    assert run.verified and run.max_error < RTOL and "verified" in run.label
+    assert run.verified and run.max_error < RTOL and run.label.endswith(", verified")
     assert "real" in run.label and "gloo" in run.label
 
 
@@ -136,9 +138,15 @@ def test_steps_learn(pool):
     check(run, batch=8, steps=4)
 
 
-def test_names_and_defaults(pool):
-    """Two stages of two devices."""
+def test_names_and_defaults(pool, monkeypatch):
+    """Two stages of two devices, on each of which every gradient of its stage is compared."""
+    compared = []
+    monkeypatch.setattr(
+        gather, "compare", lambda found, *rest: compared.extend(found) or compare(found, *rest)
+    )
     run = train(where=pool)
+    assert len({(piece.device, piece.name) for piece in compared}) == len(compared)
+    assert len(compared) == 2 * len(run.gradients) > 0
     assert run.timeline.stages == 2 and run.compute == "real"
     assert "Transformer, 2 stages, overlapped" in repr(run) and "loopback" in run.label
     check(run, batch=8)
@@ -206,4 +214,4 @@ def test_measured_beside_simulated(pool):
 
 def test_signal_moves_nothing_and_says_so(pool):
     run = trained(pool, SMALL, "1f1b", compute=Paced(0.001, 0.001), strategy="signal")
-    assert not run.verified and run.label.endswith("not verified")
+    assert not run.verified and run.label.endswith(", not verified")

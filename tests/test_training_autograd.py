@@ -43,6 +43,25 @@ def test_gradients_there_and_back(results):
     assert results["there_and_back"] == [True] * 4, results["there_and_back"]
 
 
+@pytest.mark.distributed
+def test_pieces_that_require_no_gradient_keep_nobody_waiting(results):
+    assert results["pieces_without_gradient"] == [True] * 4, results["pieces_without_gradient"]
+
+
+def test_gradients_stay_where_the_pieces_are(monkeypatch):
+    """A device of the destination mesh alone, whose pieces are not on the CPU."""
+    torch, pieces = pytest.importorskip("torch"), []
+
+    def run_rank(plan, piece, group, **_):
+        pieces.append(piece)
+        return torch.zeros(4, device="meta") if piece is None else None
+
+    monkeypatch.setattr("reshard_lab.training.autograd.run_rank", run_rank)
+    reshard(plan_of("float32"), None).sum().backward()
+    there, back = pieces
+    assert there is None and back.shape == (4,) and back.device.type == "meta"
+
+
 def plan_of(dtype, strategy="broadcast", count=1):
     layouts = rl.Layout(rl.Mesh([0]), "R"), rl.Layout(rl.Mesh([1]), "R")
     task = rl.ReshardingTask((4,), dtype, *layouts, rl.Cluster(2, 1))

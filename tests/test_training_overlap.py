@@ -6,6 +6,7 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab.experiments.overlap import LEVELS, overlap_levels
+from reshard_lab.experiments.pipelines import FIGURE9
 from reshard_lab.runtime import network
 
 pytest.importorskip("torch")
@@ -16,13 +17,14 @@ STAGES, MICROBATCHES = 3, 4
 
 @pytest.fixture(scope="module")
 def emulated():
-    """Slow NICs, whose speed is not measured on entry: the machine may be busy."""
+    """Slow NICs, which need not reach their speed: the machine may be busy."""
     reason = network.refused()
     if reason is not None:
         pytest.skip(f"no network namespaces here: {reason}")
-    made = rl.EmulatedCluster(STAGES, 2, "100Mbit")
-    with made.pool:
-        yield made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reshard_lab.runtime.emulated.LEAST_SHARE", 0)
+        with rl.EmulatedCluster(STAGES, 2, "100Mbit") as made:
+            yield made
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +105,38 @@ def test_training_on_an_emulated_cluster(emulated, monkeypatch):
         rl.pipeline.train(where=emulated, cluster=rl.Cluster(2, 2))
 
 
-@pytest.mark.parametrize("transfer", [0, -1, float("nan")])
+def test_an_emulated_cluster_that_is_not_open_is_refused():
+    """Nobody would end its processes."""
+    made = rl.EmulatedCluster(2, 2)
+    with pytest.raises(rl.ReshardError, match=r"is not open: .*; use it in a with statement"):
+        rl.pipeline.train(where=made)
+    assert made.pool._process is None
+
+
+def test_levels_are_the_first_three_of_figure_9_and_their_bound():
+    for level, bar in zip(LEVELS[:3], FIGURE9, strict=False):
+        assert level[1:5] == bar[1:5] and level.about
+    assert LEVELS[3] == LEVELS[2]._replace(
+        name="3 signal", strategy="signal", about=LEVELS[3].about
+    )
+
+
+def test_levels_that_delay_weights_do(monkeypatch):
+    """Every setting of a level reaches ``train``."""
+    late, seen = LEVELS[1]._replace(delay_weights=True), []
+
+    def train(model, schedule, **options):
+        seen.append(options["delay_weights"])
+        raise KeyError
+
+    monkeypatch.setattr("reshard_lab.experiments.overlap.LEVELS", (late,))
+    monkeypatch.setattr("reshard_lab.training.train", train)
+    with pytest.raises(KeyError):
+        overlap_levels(0.5, on=rl.EmulatedCluster(4, 2))
+    assert seen == [True]
+
+
+@pytest.mark.parametrize("transfer", [0, -1, float("nan"), float("inf"), "0.4", None])
 def test_transfers_that_take_no_time(transfer):
     with pytest.raises(rl.ReshardError, match="transfer must be a share of forward_s above 0"):
         overlap_levels(transfer)

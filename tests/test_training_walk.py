@@ -108,7 +108,7 @@ def test_mailbox():
     key, other = Key(0, True, 1), Key(0, False, 1)
     box.put(key, "tensor")
     assert box.take(key, "it") == "tensor"
-    with pytest.raises(LateError, match="it did not come within 0.1 s"):
+    with pytest.raises(LateError, match=r"it did not come within 0\.1 s"):
         box.take(key, "it")  # what is taken is gone
     with pytest.raises(LateError, match=r"activation 0>1 did not come within 0.1 s"):
         box.take(other, "activation 0>1")

@@ -109,6 +109,26 @@ def there_and_back(rank):
     return all((t.grad is not None) == (i in held) for i, t in enumerate(mine))
 
 
+def pieces_without_gradient(rank):
+    """Of two source pieces one requires no gradient: its rank takes part, and gets none."""
+    plan = plan_of(*LAYOUTS["rows to columns"])
+    (task,) = plan.tasks
+    x = piece_of(task.src, numbers(1), rank)
+    if rank == 1:
+        x.requires_grad_()
+    y = reshard(plan, x, timeout_s=20)
+    weights = piece_of(task.dst, numbers(2), rank)
+    (y.sum() if weights is None else (weights * y).sum()).backward()
+    with torch.no_grad():  # nobody means to run backward through this
+        again = reshard(plan, x, timeout_s=20)
+    if rank == 1:
+        assert torch.allclose(x.grad, piece_of(task.src, numbers(2), rank), rtol=1e-12)
+    elif rank == 0:
+        assert x.grad is None
+    return y.requires_grad and not again.requires_grad
+
+
 if __name__ == "__main__":
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    print(json.dumps({f.__name__: run_all(4, f) for f in (one_way, there_and_back)}))
+    scenarios = one_way, there_and_back, pieces_without_gradient
+    print(json.dumps({f.__name__: run_all(4, f) for f in scenarios}))

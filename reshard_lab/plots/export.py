@@ -15,6 +15,7 @@ from reshard_lab.plots.records import draw_record
 from reshard_lab.plots.svg import Figure
 from reshard_lab.runtime.measure import Measurement, to_frame
 from reshard_lab.simulation.timeline import Timeline
+from reshard_lab.training.record import TrainingRun
 
 _KINDS = {
     ".svg": "a picture",
@@ -32,8 +33,8 @@ def export(thing: Any, path: str | Path) -> Path:
     ``.svg``, ``.png``: a figure, a chart of matplotlib, an explorer's picture as it stands, or
     the picture of a record (see ``draw_record``).
     ``.csv``: a DataFrame, or the table of a record that has ``to_frame``.
-    ``.json``: a timeline as a Chrome trace, which Perfetto opens; a plan as ``Plan.from_json``
-    reads it; a measurement.
+    ``.json``: a timeline, or that of a training run, as a Chrome trace, which Perfetto opens; a
+    plan as ``Plan.from_json`` reads it; a measurement.
     """
     target = Path(path)
     ending = target.suffix.lower()
@@ -88,6 +89,8 @@ def _csv(thing: Any) -> str:
 def _json(thing: Any) -> str:
     if isinstance(thing, (Timeline, PipelineTimeline)):
         return thing.to_chrome_trace()
+    if isinstance(thing, TrainingRun):
+        return thing.timeline.to_chrome_trace()
     if isinstance(thing, Plan):
         return thing.to_json()
     if isinstance(thing, Measurement):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from reshard_lab.errors import ReshardError, choose
+from reshard_lab.errors import ReshardError, choose, short, whole
 from reshard_lab.pipeline.ops import NAMES
 from reshard_lab.pipeline.timeline import Event
 from reshard_lab.plots import svg
+from reshard_lab.plots.note import note
 from reshard_lab.plots.times import LEFT, SIZE, TimeScale
 from reshard_lab.units import format_seconds
 
@@ -30,6 +33,7 @@ _TRANSFERS = {"activation": "activation sent on", "gradient": "gradient sent bac
 _WIDE, _STAGE, _LINK, _GAP = 660.0, 22.0, 15.0, 4.0
 _FONTS = {_STAGE: 10.0, _LINK: 9.0}
 _MARGIN = 1.5
+_ROWS = re.compile(r"stage \d{1,9}|link \d{1,9}>\d{1,9}")
 
 
 class Shown(NamedTuple):
@@ -63,21 +67,42 @@ def _read(name: str, record: Any) -> Shown:
     events = getattr(record, "events", record)
     if isinstance(events, str) or not isinstance(events, Sequence):
         raise ReshardError(
-            f"{type(record).__name__} {record!r} is no pipeline over time; give what "
+            f"{type(record).__name__} {short(record)} is no pipeline over time; give what "
             "pipeline.simulate returns, or a list of Events"
         )
-    made = tuple(Event(*event) for event in events)
-    for event in made:
-        choose("kind of event", event.what, LOOKS)
+    if len(events) > MOST_BARS:
+        raise ReshardError(
+            f"pipeline {name!r} has {len(events)} ops and transfers, but a picture shows "
+            f"{MOST_BARS} at most; draw fewer microbatches, or write a trace (to_chrome_trace)"
+        )
+    made = tuple(map(_event, events))
     if not any(event.row.startswith("stage") for event in made):
         raise ReshardError(f"pipeline {name!r} has no op of any stage; there is nothing to draw")
-    if len(made) > MOST_BARS:
-        raise ReshardError(
-            f"pipeline {name!r} has {len(made)} ops and transfers, but a picture shows {MOST_BARS} "
-            "at most; draw fewer microbatches, or write a trace (to_chrome_trace)"
-        )
     end = max(event.end_s for event in made)
     return Shown(name, made, end, _shares(record, made, end), record)
+
+
+def _event(given: Any) -> Event:
+    """``given`` if it can be drawn: on a row that there is, of a known kind, at finite times."""
+    try:
+        event = Event(*given)
+        times = math.isfinite(event.end_s) and 0 <= event.start_s <= event.end_s
+    except (TypeError, ValueError, OverflowError):
+        raise ReshardError(
+            f"{short(given)} is no event; give Event({', '.join(Event._fields)})"
+        ) from None
+    choose("kind of event", event.what, LOOKS)
+    whole("microbatch of an event", event.microbatch)
+    if not isinstance(event.row, str) or not _ROWS.fullmatch(event.row):
+        raise ReshardError(
+            f"an event stands on row {short(event.row)}; rows are 'stage 0' and 'link 0>1'"
+        )
+    if not isinstance(event.op, str) or not times:
+        raise ReshardError(
+            f"{short(given)} cannot be drawn; an event has an op such as 'F0', and starts at 0 s "
+            "or later and ends at a finite time, not before its start"
+        )
+    return event
 
 
 def _shares(record: Any, events: Sequence[Event], end_s: float) -> str:
@@ -101,12 +126,14 @@ def _place(row: str) -> tuple[bool, list[int]]:
     return kind != "stage", [int(n) for n in numbers.split(">")]
 
 
-def draw_pipeline(timeline: Any, caption: str | None = None) -> svg.Figure:
+def draw_pipeline(timeline: Any, caption: str | None = None, where: str = "") -> svg.Figure:
     """Every op and transfer of ``timeline`` over time; its table is ``timeline.to_frame()``.
 
     timeline:
         a PipelineTimeline, the ``Event`` rows of a run, or several by name, such as
         ``{"1F1B": a, "eager-1F1B": b}``, which share one time axis.
+    where:
+        of what was measured, over what and how: stands below the axis.
 
     >>> from reshard_lab import pipeline
     >>> one = pipeline.simulate(pipeline.schedule("1f1b", 2, 4), 1, 2, 0.5)
@@ -117,14 +144,14 @@ def draw_pipeline(timeline: Any, caption: str | None = None) -> svg.Figure:
     words = [f"{one.name}: " * bool(one.name) + _ends(one) for one in drawn]
     guide = "Numbers are microbatches; the idle share of each row stands at the right."
     said = caption or f"{'. '.join(words)}. {guide}"
-    return svg.figure(_svg(drawn), said, _alt(drawn))
+    return svg.figure(_svg(drawn, where), said, _alt(drawn, where))
 
 
 def _ends(one: Shown) -> str:
     return f"{format_seconds(one.end_s)}; {one.shares} of the time of all stages"
 
 
-def _svg(drawn: Sequence[Shown]) -> str:
+def _svg(drawn: Sequence[Shown], where: str) -> str:
     rows = sorted({row for one in drawn for row in one.rows()}, key=_place)
     left = max(LEFT, 12 + svg.widest(rows, SIZE) + 8)
     scale = TimeScale(left, _WIDE, max(one.end_s for one in drawn) or 1.0)
@@ -134,7 +161,9 @@ def _svg(drawn: Sequence[Shown]) -> str:
         made, y = _panel(one, scale, y, numbered)
         parts += made
     width = scale.right + 10 + svg.text_width("100% idle", SIZE) + 12
-    return svg.document(width, y + 44, [*parts, *scale.axis(y)], _alt(drawn))
+    parts += scale.axis(y)
+    lines, y = note(12, y + 36, where, width - 24)
+    return svg.document(width, y + 8, parts + lines, _alt(drawn, where))
 
 
 def _legend(drawn: Sequence[Shown], scale: TimeScale) -> tuple[list[str], float]:
@@ -241,8 +270,8 @@ def _path(shape: str, **style: object) -> str:
     return f'<path d="{shape}"{svg.attributes(**style)}/>'
 
 
-def _alt(drawn: Sequence[Shown]) -> str:
-    texts = []
+def _alt(drawn: Sequence[Shown], where: str) -> str:
+    texts = [f"{where}."] if where else []
     for one in drawn:
         rows = one.rows()
         stages = [row for row in rows if row.startswith("stage")]

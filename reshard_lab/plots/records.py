@@ -22,13 +22,15 @@ from reshard_lab.plots.timeline import draw_timeline
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.runtime.measure import Measurement
 from reshard_lab.simulation.timeline import Timeline
+from reshard_lab.training.record import TrainingRun
+from reshard_lab.units import format_seconds
 
 _WHOLE = 4
 """Size of the dimensions that an example tensor has beside those that are cut."""
 
 
 def draw_record(record: object) -> Figure:
-    """The picture of a mesh, layout, task, plan, timeline or measurement."""
+    """The picture of a mesh, layout, task, plan, timeline, measurement or training run."""
     if isinstance(record, Figure):
         return record
     for kind, draw in _PICTURES.items():
@@ -75,6 +77,13 @@ def _measurement(measured: Measurement) -> Figure:
     return draw_measured([measured], "time", f"{measured.strategy}, {measured.scheduler}: measured")
 
 
+def _training(run: TrainingRun) -> Figure:
+    made = draw_pipeline({"measured": run.timeline}, where=run.label)
+    steps = len(run.times_s)
+    median = f"{format_seconds(run.median_s)}, the median of {steps} step{'s' * (steps != 1)}"
+    return figure(made.svg, f"{run.label}. {median}; {made.caption}", made.alt)
+
+
 _PICTURES: dict[type, Callable[[Any], Figure]] = {
     Mesh: draw_mesh,
     Layout: _layout,
@@ -84,4 +93,5 @@ _PICTURES: dict[type, Callable[[Any], Figure]] = {
     Timeline: draw_timeline,
     PipelineTimeline: draw_pipeline,
     Measurement: _measurement,
+    TrainingRun: _training,
 }
