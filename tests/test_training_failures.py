@@ -19,7 +19,7 @@ import reshard_lab as rl
 from reshard_lab.pipeline import Paced, Transformer, UNet, train
 from reshard_lab.runtime.board import Deadline
 from reshard_lab.training.member import OVER, RUNS, Groups, UnderWay
-from reshard_lab.training.record import Piece, compare
+from reshard_lab.training.record import Compared, compare
 
 pytest.importorskip("torch")
 CLUSTER = rl.Cluster(hosts=4, devices_per_host=2)
@@ -155,11 +155,13 @@ def test_sizes_that_do_not_fit(sizes, text):
 
 def test_what_is_not_equal_is_not_passed():
     good = np.array([1.0, -2.0], np.float32)
-    assert compare([Piece(0, "w", good, good, 2.0)], (1.5,), np.array([1.5])) == 0
+    assert compare([Compared(0, "w", good, good, 2.0)], (1.5,), np.array([1.5])) == 0
     for wrong in (good + np.float32([0, 3e-5]), good * np.nan, good[:1]):
         with pytest.raises(rl.ReshardError, match=r"the gradient of w on device 7 is off by"):
             compare(
-                [Piece(0, "w", good, good, 2.0), Piece(7, "w", wrong, good, 2.0)], (), np.array([])
+                [Compared(0, "w", good, good, 2.0), Compared(7, "w", wrong, good, 2.0)],
+                (),
+                np.array([]),
             )
     for losses in ((1.0, 2.1), (1.0001, 2.0), (float("nan"), 2.0)):
         with pytest.raises(rl.ReshardError, match=r"the loss of step [01] is .*, alone [12].0, wh"):

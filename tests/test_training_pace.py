@@ -9,7 +9,7 @@ from reshard_lab.pipeline.ops import FORWARD, Op
 from reshard_lab.runtime.board import Deadline
 from reshard_lab.training.mailbox import Key, Mailbox
 from reshard_lab.training.pace import Pace
-from reshard_lab.training.seat import Seat
+from reshard_lab.training.role import Role
 from reshard_lab.training.settle import settle
 
 torch = pytest.importorskip("torch")
@@ -40,7 +40,7 @@ def job_of():
 
 
 def paced(device, delivers=True):
-    made = Pace(Seat.of(job_of(), device), delivers)
+    made = Pace(Role.of(job_of(), device), delivers)
     made.begin(Deadline(5))
     return made
 

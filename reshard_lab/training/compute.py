@@ -15,7 +15,7 @@ from reshard_lab.training.job import boxes_in
 from reshard_lab.training.kit import Kit, Span, add_up, span_of
 from reshard_lab.training.mailbox import Key, Mailbox
 from reshard_lab.training.models import Tensors, data, full_name, parameters, run_layers
-from reshard_lab.training.seat import Began, Seat
+from reshard_lab.training.role import Began, Role
 
 
 class _Kept(NamedTuple):
@@ -30,16 +30,16 @@ class _Kept(NamedTuple):
 class Computed:
     """Torch computes: activations, gradients, losses."""
 
-    def __init__(self, seat: Seat, kit: Kit) -> None:
-        self.seat, self.kit, self.torch = seat, kit, kit.torch
-        self.job = seat.job
+    def __init__(self, role: Role, kit: Kit) -> None:
+        self.role, self.kit, self.torch = role, kit, kit.torch
+        self.job = role.job
         whole = parameters(self.job.built, self.job.seed)
         self.parameters: dict[int, Tensors] = {
             layer: {
                 p.name: kit.own(whole[full_name(made, p)], p.cut).clone().requires_grad_()
                 for p in made.params
             }
-            for piece in seat.pieces
+            for piece in role.pieces
             for layer in self.job.pieces[piece]
             for made in (self.job.built.layers[layer],)
         }
@@ -65,32 +65,32 @@ class Computed:
 
     def run(self, op: Op, mailbox: Mailbox, began: Began) -> dict[Key, Any]:
         """Carry out an op when its input has come; returns what leaves."""
-        given = self.seat.await_inputs(op, mailbox)
+        given = self.role.await_inputs(op, mailbox)
         began()
         carry = self._forward if op.kind == FORWARD else self._backward
-        return carry(op, self.seat.piece(op), given)
+        return carry(op, self.role.piece(op), given)
 
     def _span(self, way: int) -> Span | None:
         shape = self.job.ways[way].shape
-        group = self.seat.operator_group
-        boxes = boxes_in(self.job.layouts[self.seat.stage], shape, group)
-        return span_of(boxes, group.index(self.seat.device), shape)
+        group = self.role.operator_group
+        boxes = boxes_in(self.job.layouts[self.role.stage], shape, group)
+        return span_of(boxes, group.index(self.role.device), shape)
 
     def _forward(self, op: Op, piece: int, given: list[Any]) -> dict[Key, Any]:
         m, ways, spans = op.microbatch, self.job.ways, self.spans
         leaves = [tensor.detach().requires_grad_() for tensor in given]
-        tensors: dict[int | None, Any] = {None: self.inputs[self.seat.samples(m)]}
-        for way, leaf in zip(self.seat.inputs(piece, True), leaves, strict=True):
-            tensors[ways[way].skip] = self.kit.join(leaf, spans[way])
+        tensors: dict[int | None, Any] = {None: self.inputs[self.role.samples(m)]}
+        for way, leaf in zip(self.role.inputs(piece, True), leaves, strict=True):
+            tensors[ways[way].skip] = self.kit.unite(leaf, spans[way])
         run_layers(self.job.built, self.job.pieces[piece], self.kit, self.parameters, tensors)
         results, leave = [], {}
         if piece == len(self.job.pieces) - 1:
-            targets = self.targets[self.seat.samples(m)]
+            targets = self.targets[self.role.samples(m)]
             total = self.job.built.loss(self.kit, tensors[None], targets)
             results = [total / (self.job.batch * self.job.built.terms)]
             self._check(results[0], op, "the loss")
             self.loss += float(results[0].detach())
-        for way in self.seat.inputs(piece, forward=False):
+        for way in self.role.inputs(piece, forward=False):
             made = self.kit.part(tensors[ways[way].skip], spans[way])
             self._check(made, op, f"activation {ways[way].name}")
             results.append(made)
@@ -116,7 +116,7 @@ class Computed:
             self.gradients[n][name] += gradient
         leave = {}
         if op.kind != WEIGHT_GRADIENT:
-            for way, gradient in zip(self.seat.inputs(piece, True), found, strict=False):
+            for way, gradient in zip(self.role.inputs(piece, True), found, strict=False):
                 self._check(gradient, op, f"gradient {self.job.ways[way].name}")
                 leave[Key(way, False, m)] = gradient.contiguous()
         if op.kind == INPUT_GRADIENT:
@@ -132,14 +132,14 @@ class Computed:
             bad = int(tensor.numel() - finite.sum())
             text = op.text(self.job.checked.lists.chunks)
             raise ReshardError(
-                f"stage {self.seat.stage}, {text}: {bad} of {tensor.numel()} elements of {what} "
+                f"stage {self.role.stage}, {text}: {bad} of {tensor.numel()} elements of {what} "
                 f"(shape {tuple(tensor.shape)}) are NaN or infinite; try a smaller learning_rate"
             )
 
     def finish(self, data_group: Any) -> None:
         """The step's ops are over: add up gradients over the data group."""
         parts = [g for held in self.gradients.values() for g in held.values()]
-        if len(self.seat.data_group) == 1 or not parts:
+        if len(self.role.data_group) == 1 or not parts:
             return
         flat = self.torch.cat([g.reshape(-1) for g in parts])
         add_up(flat, data_group, self.deadline)

@@ -17,7 +17,7 @@ from reshard_lab.runtime.launch import Reports
 from reshard_lab.training.job import Job, group_with, groups_of
 from reshard_lab.training.member import REFERENCE, RESULT
 from reshard_lab.training.models import full_name
-from reshard_lab.training.record import Piece, TrainingRun, compare, largest_of
+from reshard_lab.training.record import Compared, TrainingRun, compare, largest_of
 
 Arrays = dict[str, np.ndarray]
 
@@ -32,7 +32,7 @@ class Results(NamedTuple):
     """``(busy ticks, all ticks)`` of the cores during timed steps."""
 
 
-class Times(NamedTuple):
+class Timing(NamedTuple):
     """Of timed steps, in seconds of the machine's clock: rows are steps, columns items."""
 
     began: np.ndarray
@@ -67,7 +67,7 @@ def record(
     losses = _losses(job, results)
     error = None
     if results.alone is not None:
-        error = compare(_pieces(job, results), losses, results.alone["losses"])
+        error = compare(_compared(job, results), losses, results.alone["losses"])
     whole = all(made.delivers for made in plans)
     return TrainingRun(
         model=job.model,
@@ -85,7 +85,7 @@ def record(
     )
 
 
-def _times(job: Job, results: Results) -> Times:
+def _times(job: Job, results: Results) -> Timing:
     """An item starts when all devices that take part have begun it. It ends, an op, when all have
     ended it; a transfer, when all of the target stage have what they need.
     """
@@ -99,10 +99,10 @@ def _times(job: Job, results: Results) -> Times:
     done = at[:, None] == np.where(targets < 0, stages, targets)
     begins = np.nanmax(starts, axis=0)
     over = np.max(np.where(done[:, None, :], ends, -np.inf), axis=0)
-    return Times(*(part[job.warmup :] for part in (began, lasted, np.minimum(begins, over), over)))
+    return Timing(*(part[job.warmup :] for part in (began, lasted, np.minimum(begins, over), over)))
 
 
-def _durations(job: Job, times: Times) -> dict[tuple[str, int], float]:
+def _durations(job: Job, times: Timing) -> dict[tuple[str, int], float]:
     """Seconds of ops by kind and piece: as paced, else the median of what was measured."""
     if job.paced is not None:
         return {(k, p): t for k, given in job.paced.items() for p, t in enumerate(given)}
@@ -138,10 +138,10 @@ def _losses(job: Job, results: Results) -> tuple[float, ...]:
     return tuple(total[job.warmup :].tolist())
 
 
-def _pieces(job: Job, results: Results) -> list[Piece]:
+def _compared(job: Job, results: Results) -> list[Compared]:
     """Every device's gradients, each with what it should be."""
     assert results.alone is not None
-    pieces = []
+    compared = []
     for device in job.devices:
         stage = job.stage_of(device)
         group = group_with(groups_of(job.layouts[stage])[0], device)
@@ -152,8 +152,8 @@ def _pieces(job: Job, results: Results) -> list[Piece]:
             if cut is not None:
                 expected = np.split(expected, len(group), cut)[group.index(device)]
             found = results.devices[device][f"gradient {name}"]
-            pieces.append(Piece(device, name, found, expected, largest))
-    return pieces
+            compared.append(Compared(device, name, found, expected, largest))
+    return compared
 
 
 def _cuts(job: Job, stage: int) -> dict[str, int | None]:

@@ -5,7 +5,7 @@ gradient is summed over the group), where what all hold goes into a part of the 
 this device computes, and ``add`` (summed over the group; the gradient as it is), where their
 results come together (Shoeybi et al. 2019, arXiv 1909.08053, section 3).
 
-A boundary tensor whose spec cuts more than the batch is whole within the stage: ``join`` makes it
+A boundary tensor whose spec cuts more than the batch is whole within the stage: ``unite`` makes it
 so and ``part`` takes this device's box of it; each is the other's derivative as well.
 """
 
@@ -52,9 +52,9 @@ class Kit:
         """The sum of the group's ``x``; its gradient goes to all of them."""
         return x if self.size == 1 else _functions().Add.apply(x, self)
 
-    def join(self, x: Any, span: Span | None) -> Any:
+    def unite(self, x: Any, span: Span | None) -> Any:
         """The tensor whole, from the boxes that the group holds (None: ``x`` is whole)."""
-        return x if span is None else _functions().Join.apply(x, span, self)
+        return x if span is None else _functions().Unite.apply(x, span, self)
 
     def part(self, x: Any, span: Span | None) -> Any:
         """This device's box of ``x``, which all of the group hold whole."""
@@ -127,7 +127,7 @@ def _functions() -> SimpleNamespace:
         kit.add_up(made)
         return made
 
-    def joined(x: Any, span: Span, kit: Kit) -> Any:
+    def united(x: Any, span: Span, kit: Kit) -> Any:
         made = x.new_zeros(span.shape)
         if span.first:
             made[span.slices] = x
@@ -158,11 +158,11 @@ def _functions() -> SimpleNamespace:
         def backward(ctx: Any, gradient: Any) -> Any:
             return gradient, None
 
-    class Join(function):
+    class Unite(function):
         @staticmethod
         def forward(ctx: Any, x: Any, span: Span, kit: Kit) -> Any:
             ctx.span = span
-            return joined(x, span, kit)
+            return united(x, span, kit)
 
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
@@ -176,6 +176,6 @@ def _functions() -> SimpleNamespace:
 
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
-            return joined(gradient, ctx.span, ctx.kit), None, None
+            return united(gradient, ctx.span, ctx.kit), None, None
 
-    return SimpleNamespace(Copy=Copy, Add=Add, Join=Join, Part=Part)
+    return SimpleNamespace(Copy=Copy, Add=Add, Unite=Unite, Part=Part)

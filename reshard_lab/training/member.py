@@ -25,7 +25,7 @@ from reshard_lab.training.kit import Kit, meet, together
 from reshard_lab.training.mailbox import Key, Mailbox
 from reshard_lab.training.pace import Pace
 from reshard_lab.training.reference import reference
-from reshard_lab.training.seat import Seat
+from reshard_lab.training.role import Role
 from reshard_lab.training.walk import Clock, walk
 
 JOB, PLAN, RESULT, REFERENCE = "train.json", "train-{}.json", "train-{}.npz", "train-alone.npz"
@@ -73,7 +73,7 @@ class _Lines(NamedTuple):
     """By stages: the group, and the rank of every device in it."""
 
 
-def _lines(groups: Groups, job: Job, seat: Seat | None) -> _Lines:
+def _lines(groups: Groups, job: Job, role: Role | None) -> _Lines:
     """Take part in making all groups of the job, as every worker does; those of this device."""
     deadline = Deadline(job.timeout_s)
     groups.meet(deadline)
@@ -84,7 +84,7 @@ def _lines(groups: Groups, job: Job, seat: Seat | None) -> _Lines:
             for devices in found:
                 if len(devices) > 1:
                     made = groups.make(use, tuple(sorted(devices)), deadline)
-                    if seat is not None and seat.device in devices:
+                    if role is not None and role.device in devices:
                         own[use] = made
     links = {}
     for a, b in job.links:
@@ -118,7 +118,7 @@ class UnderWay:
             self.note(lane, left[0] if left else item, RUNS if left else OVER)
 
 
-class Step(NamedTuple):
+class StepRecord(NamedTuple):
     """A step on one device; times in seconds of the machine's monotonic clock."""
 
     began: float
@@ -131,15 +131,15 @@ class Step(NamedTuple):
 class Member:
     """One device of a training run."""
 
-    def __init__(self, job: Job, seat: Seat, lines: _Lines, folder: Path, note: Note) -> None:
-        self.job, self.seat, self.lines, self.note = job, seat, lines, note
+    def __init__(self, job: Job, role: Role, lines: _Lines, folder: Path, note: Note) -> None:
+        self.job, self.role, self.lines, self.note = job, role, lines, note
         self.under_way = UnderWay(note)
         self.plans = self._plans(folder)
-        group, rank = seat.operator_group, seat.operator_group.index(seat.device)
+        group, rank = role.operator_group, role.operator_group.index(role.device)
         if job.paced is None:
-            self.compute: Computed | Pace = Computed(seat, Kit(lines.operator, rank, len(group)))
+            self.compute: Computed | Pace = Computed(role, Kit(lines.operator, rank, len(group)))
         else:
-            self.compute = Pace(seat, all(plan.delivers for plan in self.plans.values()))
+            self.compute = Pace(role, all(plan.delivers for plan in self.plans.values()))
 
     def _plans(self, folder: Path) -> dict[tuple[int, bool], Plan]:
         """By way and direction, the plans in which this device takes part; all agreed upon."""
@@ -148,7 +148,7 @@ class Member:
         read: dict[int, Plan] = {}
         for way, numbers in enumerate(self.job.plans):
             ends = (self.job.ways[way].source % stages, self.job.ways[way].target % stages)
-            if self.seat.stage not in ends:
+            if self.role.stage not in ends:
                 continue
             for forward, number in zip((True, False), numbers, strict=True):
                 if number is None:
@@ -160,7 +160,7 @@ class Member:
                 join(plan, find_seat(plan, group, ranks), deadline)
         return found
 
-    def step(self) -> Step:
+    def step(self) -> StepRecord:
         """All ops and transfers of this device, and the sum of gradients over its data group."""
         clock = Clock(len(self.job.graph.ops))
         meet("the meeting before a step", self.lines.everybody, Deadline(self.job.timeout_s))
@@ -169,14 +169,14 @@ class Member:
         began = time.monotonic()
         walk(
             self.job.graph,
-            self.seat.stage,
+            self.role.stage,
             self.job.overlap,
             mailbox,
             lambda item: self._op(item, mailbox, clock),
             lambda item: self._carry(item, mailbox, clock),
         )
         self.compute.finish(self.lines.data)
-        return Step(began, time.monotonic(), clock, self.compute.loss)
+        return StepRecord(began, time.monotonic(), clock, self.compute.loss)
 
     def _op(self, item: int, mailbox: Mailbox, clock: Clock) -> None:
         def began() -> None:
@@ -198,7 +198,7 @@ class Member:
         key = Key(graph.routes[item], forward, op.microbatch)
         group, ranks = self.lines.links[link]
         plan = self.plans[key.way, forward]
-        sends = link[0] == self.seat.stage
+        sends = link[0] == self.role.stage
         lane = "send" if sends else "recv"
         piece = mailbox.take(key, self.job.item_text(item)) if sends else None
         self.under_way.begin(lane, item)
@@ -234,15 +234,15 @@ def take_part(worker: Worker) -> None:
     repeats the steps alone, for comparison; its repeats are counted on from those of the steps.
     """
     job = Job.from_json((worker.folder / JOB).read_text())
-    seat = Seat.of(job, worker.device) if worker.device in job.devices else None
+    role = Role.of(job, worker.device) if worker.device in job.devices else None
     if worker.groups is None:
         worker.groups = Groups(worker.ranks)
-    lines = _lines(worker.groups, job, seat)
-    if seat is None:
+    lines = _lines(worker.groups, job, role)
+    if role is None:
         return
     me = worker.ranks[worker.device]
     worker.progress.begin(me, 0)
-    member = Member(job, seat, lines, worker.folder, worker.observe)
+    member = Member(job, role, lines, worker.folder, worker.observe)
     worker.report(event="repeat", cpu=None)
     steps, gradients = [], {}
     for number in range(job.warmup + job.steps):
@@ -267,7 +267,7 @@ def take_part(worker: Worker) -> None:
         np.savez(worker.folder / REFERENCE, losses=np.array(losses), **gradients)
 
 
-def _save(path: Path, steps: list[Step], gradients: dict[str, Any]) -> None:
+def _save(path: Path, steps: list[StepRecord], gradients: dict[str, Any]) -> None:
     """Times, losses and gradients, for the launcher to read."""
     np.savez(
         path,

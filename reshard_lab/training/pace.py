@@ -9,7 +9,7 @@ from reshard_lab.errors import ReshardError, need
 from reshard_lab.pipeline.ops import FORWARD, WEIGHT_GRADIENT, Op
 from reshard_lab.runtime.board import Deadline
 from reshard_lab.training.mailbox import Key, Mailbox
-from reshard_lab.training.seat import Began, Seat
+from reshard_lab.training.role import Began, Role
 
 _NUMBERS = 2**23 - 15
 """A prime: what is in a row or column further on does not repeat. Sums of two are exact float32."""
@@ -20,9 +20,9 @@ class Pace:
     it stands in its tensor plus a number of the tensor's own, so what goes astray shows.
     """
 
-    def __init__(self, seat: Seat, delivers: bool) -> None:
-        assert seat.job.paced is not None
-        self.seat, self.job, self.seconds = seat, seat.job, seat.job.paced
+    def __init__(self, role: Role, delivers: bool) -> None:
+        assert role.job.paced is not None
+        self.role, self.job, self.seconds = role, role.job, role.job.paced
         self.torch = need("torch", "run", "training")
         self.step = -1
         self.loss = 0.0
@@ -30,7 +30,7 @@ class Pace:
         self.patterns = {
             number: self._pattern(way.shape)
             for number, way in enumerate(self.job.ways)
-            if seat.stage in (way.source % self.job.stages, way.target % self.job.stages)
+            if role.stage in (way.source % self.job.stages, way.target % self.job.stages)
         }
         """By way from or to this stage, where each element of this device's box stands."""
 
@@ -40,19 +40,19 @@ class Pace:
 
     def run(self, op: Op, mailbox: Mailbox, began: Began) -> dict[Key, Any]:
         """Take what comes, sleep, and return what leaves; checks that all of it came."""
-        piece, forward, m = self.seat.piece(op), op.kind == FORWARD, op.microbatch
-        given = self.seat.await_inputs(op, mailbox)
+        piece, forward, m = self.role.piece(op), op.kind == FORWARD, op.microbatch
+        given = self.role.await_inputs(op, mailbox)
         began()
         end = time.monotonic() + self.seconds[op.kind][piece]
-        for way, tensor in zip(self.seat.inputs(piece, forward), given, strict=False):
+        for way, tensor in zip(self.role.inputs(piece, forward), given, strict=False):
             self._check(tensor, self._value(way, forward, m), op, way)
-        leave = [] if op.kind == WEIGHT_GRADIENT else self.seat.inputs(piece, not forward)
+        leave = [] if op.kind == WEIGHT_GRADIENT else self.role.inputs(piece, not forward)
         made = {Key(way, forward, m): self._make(way, forward, m) for way in leave}
         time.sleep(max(0.0, end - time.monotonic()))
         return made
 
     def _pattern(self, shape: tuple[int, ...]) -> Any:
-        box = self.job.layouts[self.seat.stage].boxes(shape)[self.seat.device]
+        box = self.job.layouts[self.role.stage].boxes(shape)[self.role.device]
         at = self.torch.zeros((), dtype=self.torch.int64)
         for (lo, hi), size in zip(box, shape, strict=True):
             at = at.unsqueeze(-1) * size + self.torch.arange(lo, hi)
@@ -75,7 +75,7 @@ class Pace:
             at = int((tensor != expected).reshape(-1).nonzero()[0])
             found, wanted = (float(t.reshape(-1)[at]) for t in (tensor, expected))
             raise ReshardError(
-                f"stage {self.seat.stage}, {op.text()}: tensor {self.job.ways[way].name} did not "
+                f"stage {self.role.stage}, {op.text()}: tensor {self.job.ways[way].name} did not "
                 f"come whole: element {at} of its box is {found:.0f}, not {wanted:.0f}"
             )
 

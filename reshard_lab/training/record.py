@@ -88,8 +88,8 @@ class TrainingRun:
         )
 
 
-class Piece(NamedTuple):
-    """A device's gradient of one parameter."""
+class Compared(NamedTuple):
+    """A device's gradient of one parameter, beside what it should be."""
 
     device: int
     name: str
@@ -99,7 +99,7 @@ class Piece(NamedTuple):
     """Largest element of the whole gradient that is expected."""
 
 
-def compare(pieces: list[Piece], losses: tuple[float, ...], expected: np.ndarray) -> float:
+def compare(gradients: list[Compared], losses: tuple[float, ...], expected: np.ndarray) -> float:
     """The largest relative error of the first step; raises ReshardError if it is above ``RTOL``,
     or that of a later loss above ``LATER_RTOL``.
 
@@ -109,7 +109,7 @@ def compare(pieces: list[Piece], losses: tuple[float, ...], expected: np.ndarray
     difference over the loss.
     """
     worst, where = 0.0, ""
-    floor = FLOOR * max((piece.largest for piece in pieces), default=0.0)
+    floor = FLOOR * max((g.largest for g in gradients), default=0.0)
     for step, (loss, other) in enumerate(zip(losses, expected.tolist(), strict=True)):
         error = abs(loss - other) / abs(other) if other else abs(loss)
         text = f"the loss of step {step} is {loss!r}, alone {other!r}, which"
@@ -117,7 +117,7 @@ def compare(pieces: list[Piece], losses: tuple[float, ...], expected: np.ndarray
             raise _unequal(text, error, LATER_RTOL)
         if not step and not error <= worst:
             worst, where = error, text
-    for device, name, found, wanted, largest in pieces:
+    for device, name, found, wanted, largest in gradients:
         error = relative_error(found, wanted, max(largest, floor))
         if not error <= worst:
             worst, where = error, f"the gradient of {name} on device {device}"

@@ -15,9 +15,9 @@ from reshard_lab.training.job import Job
 from reshard_lab.training.member import JOB, OVER, PLAN, RUNS, WAITS
 from reshard_lab.training.record import TrainingRun
 from reshard_lab.training.settle import Paced, Stages, planned, settle
-from reshard_lab.training.site import find_site
 from reshard_lab.training.transformer import Transformer
 from reshard_lab.training.unet import UNet
+from reshard_lab.training.venue import find_venue
 
 
 def train(
@@ -79,9 +79,9 @@ def train(
     Raises ReshardError, before any process is started, for what cannot work, and for what goes
     wrong on any device, naming it and its last op or transfer.
     """
-    site = find_site(where, cluster)
+    venue = find_venue(where, cluster)
     job, placed = settle(
-        cluster=site.cluster,
+        cluster=venue.cluster,
         model=model,
         schedule=schedule,
         stages=stages,
@@ -98,13 +98,13 @@ def train(
         check=check,
         timeout_s=timeout_s,
     )
-    place_to_run = site.settle(placed, job.devices)
-    pool = place_to_run.pool
+    opened = venue.for_devices(placed, job.devices)
+    pool = opened.pool
     pool.check_devices("training run", job.devices)
-    job, plans = planned(job, strategy, place_to_run.cluster)
-    with place_to_run.held:
+    job, plans = planned(job, strategy, opened.cluster)
+    with opened.held:
         results = pool.carry_out(_errand(job, plans, pool.devices), partial(read, job))
-        return record(job, plans, strategy, results, place_to_run.stamp(results.cpu))
+        return record(job, plans, strategy, results, opened.stamp(results.cpu))
 
 
 def _errand(job: Job, plans: list[Plan], devices: tuple[int, ...]) -> Errand:

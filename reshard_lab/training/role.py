@@ -13,7 +13,7 @@ Began = Callable[[], None]
 """To be called when what an op waits for has come."""
 
 
-class Seat(NamedTuple):
+class Role(NamedTuple):
     """Where a device sits in a job."""
 
     job: Job
@@ -23,8 +23,8 @@ class Seat(NamedTuple):
     data_group: tuple[int, ...]
 
     @classmethod
-    def of(cls, job: Job, device: int) -> Seat:
-        """The seat of ``device``."""
+    def of(cls, job: Job, device: int) -> Role:
+        """The role of ``device``."""
         stage = job.stage_of(device)
         groups = groups_of(job.layouts[stage])
         return cls(job, device, stage, *(group_with(found, device) for found in groups))

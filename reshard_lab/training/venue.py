@@ -11,17 +11,18 @@ from reshard_lab.errors import ReshardError, choose
 from reshard_lab.runtime.emulated import EmulatedCluster, emulation_of
 from reshard_lab.runtime.launch import Pool
 
-PLACES = ("local", "emulated")
+TRAINING_PLACES = ("local", "emulated")
+"""Where ``train`` starts processes, by name; it takes a Pool or an EmulatedCluster as well."""
 
 
-class Site(NamedTuple):
+class Venue(NamedTuple):
     """A place that has been chosen."""
 
     where: str | Pool | EmulatedCluster
     cluster: Cluster | None
     """To place stages on; None: one that fits them."""
 
-    def settle(self, cluster: Cluster, devices: Sequence[int]) -> Opened:
+    def for_devices(self, cluster: Cluster, devices: Sequence[int]) -> Opened:
         """The pool for ``devices`` and the cluster it stands for; starts nothing yet."""
         if isinstance(self.where, EmulatedCluster):
             return Opened(self.where.pool, cluster, nullcontext(), self.where)
@@ -50,7 +51,7 @@ class Opened(NamedTuple):
         return stamp
 
 
-def find_site(where: str | Pool | EmulatedCluster, cluster: Cluster | None) -> Site:
+def find_venue(where: str | Pool | EmulatedCluster, cluster: Cluster | None) -> Venue:
     """The place called ``where``; an EmulatedCluster has its own cluster."""
     if isinstance(where, EmulatedCluster):
         if cluster is not None and cluster != where.cluster:
@@ -62,11 +63,11 @@ def find_site(where: str | Pool | EmulatedCluster, cluster: Cluster | None) -> S
                 "the EmulatedCluster is not open: its NICs have not been measured, and nothing "
                 "would end its processes; use it in a with statement, and train inside"
             )
-        return Site(where, where.cluster)
+        return Venue(where, where.cluster)
     if isinstance(where, Pool):
-        return Site(where, cluster)
+        return Venue(where, cluster)
     if not isinstance(where, str):
         raise ReshardError(
             f"where must be 'local', 'emulated', an EmulatedCluster or a Pool, not {where!r}"
         )
-    return Site(choose("place to run (where)", where, PLACES), cluster)
+    return Venue(choose("place to run (where)", where, TRAINING_PLACES), cluster)
