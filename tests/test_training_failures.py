@@ -8,18 +8,24 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from leftovers import alive, gone, processes
+from test_training_pace import job_of
 
 import reshard_lab as rl
 from reshard_lab.pipeline import Paced, Transformer, UNet, train
 from reshard_lab.runtime.board import Deadline
-from reshard_lab.training.member import OVER, RUNS, Groups, UnderWay
+from reshard_lab.runtime.protocol import Position
+from reshard_lab.training.job import MODELS
+from reshard_lab.training.member import OVER, RUNS, WAITS, Groups, UnderWay
 from reshard_lab.training.record import Compared, compare
+from reshard_lab.training.run import last_item
+from reshard_lab.training.settle import find_model
 
 pytest.importorskip("torch")
 CLUSTER = rl.Cluster(hosts=4, devices_per_host=2)
@@ -92,7 +98,7 @@ REFUSED = {
     ),
     "an unknown strategy": ({"strategy": "brodcast"}, r"unknown strategy 'brodcast'"),
     "an unknown model": ({"model": "resnet"}, r"unknown model 'resnet'; allowed are transformer"),
-    "no model at all": ({"model": 3}, r"model must be 'transformer', 'unet'"),
+    "no model at all": ({"model": 3}, r"model must be 'transformer', 'unet' or a record of sizes"),
     "an unknown place": ({"where": "moon"}, r"unknown place to run \(where\) 'moon'"),
     "neither real nor paced": ({"compute": "fast"}, r"compute must be 'real' or a Paced"),
     "paces of other stages": (
@@ -368,6 +374,38 @@ def test_a_comparison_may_take_longer_than_a_step(faulty):
     text = r"device 0 hangs: no sign of it within 2 s; all steps had been taken, and it was repeat"
     with pytest.raises(rl.ReshardError, match=text + "ing step 1 of 2 alone, for comparison; chec"):
         faulty.run(slow | {"seconds": 5}, steps=2, timeout_s=2)
+
+
+def test_a_model_entered_in_the_list_is_found(monkeypatch):
+    @dataclass(frozen=True)
+    class Mine:
+        width: int = 3
+
+    monkeypatch.setitem(MODELS, "mine", Mine)
+    assert find_model("mine") == Mine() and find_model(Mine(5)) == Mine(5)
+    text = r"'unet', 'mine' or a record of sizes \(Transformer, UNet, Mine\), not 3"
+    with pytest.raises(rl.ReshardError, match=text):
+        find_model(3)
+
+
+def test_last_operations():
+    """What a device waits for is not said to run."""
+    job = job_of()
+    texts = [job.item_text(item) for item in range(len(job.graph.ops))]
+    op, move = map(texts.index, ("F1 of stage 1", "activation 0>1 of microbatch 1"))
+    texts = [
+        last_item(job, 2, Position(1, {"copy": (op, how), "recv": (move, of)}))
+        for how, of in ((WAITS, RUNS), (RUNS, OVER), (OVER, OVER))
+    ]
+    start = "stage 1, last operation in step 1 (warm-ups counted): "
+    assert [text.removeprefix(start) for text in texts] == [
+        f"{of_op} F1 of stage 1, {of_move} activation 0>1 of microbatch 1"
+        for of_op, of_move in (
+            ("waiting for the input of", "receiving or awaiting"),
+            ("running", "had received"),
+            ("had run", "had received"),
+        )
+    ]
 
 
 def test_groups_are_made_once():

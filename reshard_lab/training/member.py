@@ -73,9 +73,8 @@ class _Lines(NamedTuple):
     """By stages: the group, and the rank of every device in it."""
 
 
-def _lines(groups: Groups, job: Job, role: Role | None) -> _Lines:
+def _lines(groups: Groups, job: Job, role: Role | None, deadline: Deadline) -> _Lines:
     """Take part in making all groups of the job, as every worker does; those of this device."""
-    deadline = Deadline(job.timeout_s)
     groups.meet(deadline)
     everybody = groups.make("all", job.devices, deadline)
     own: dict[str, Any] = {"operator": None, "data": None}
@@ -131,19 +130,21 @@ class StepRecord(NamedTuple):
 class Member:
     """One device of a training run."""
 
-    def __init__(self, job: Job, role: Role, lines: _Lines, folder: Path, note: Note) -> None:
+    def __init__(
+        self, job: Job, role: Role, lines: _Lines, folder: Path, note: Note, deadline: Deadline
+    ) -> None:
         self.job, self.role, self.lines, self.note = job, role, lines, note
         self.under_way = UnderWay(note)
-        self.plans = self._plans(folder)
+        self.plans = self._plans(folder, deadline)
         group, rank = role.operator_group, role.operator_group.index(role.device)
         if job.paced is None:
             self.compute: Computed | Pace = Computed(role, Kit(lines.operator, rank, len(group)))
         else:
             self.compute = Pace(role, all(plan.delivers for plan in self.plans.values()))
 
-    def _plans(self, folder: Path) -> dict[tuple[int, bool], Plan]:
+    def _plans(self, folder: Path, deadline: Deadline) -> dict[tuple[int, bool], Plan]:
         """By way and direction, the plans in which this device takes part; all agreed upon."""
-        deadline, stages = Deadline(self.job.timeout_s), self.job.stages
+        stages = self.job.stages
         found: dict[tuple[int, bool], Plan] = {}
         read: dict[int, Plan] = {}
         for way, numbers in enumerate(self.job.plans):
@@ -237,12 +238,13 @@ def take_part(worker: Worker) -> None:
     role = Role.of(job, worker.device) if worker.device in job.devices else None
     if worker.groups is None:
         worker.groups = Groups(worker.ranks)
-    lines = _lines(worker.groups, job, role)
+    ready_by = Deadline(job.timeout_s)
+    lines = _lines(worker.groups, job, role, ready_by)
     if role is None:
         return
     me = worker.ranks[worker.device]
     worker.progress.begin(me, 0)
-    member = Member(job, role, lines, worker.folder, worker.observe)
+    member = Member(job, role, lines, worker.folder, worker.observe, ready_by)
     worker.report(event="repeat", cpu=None)
     steps, gradients = [], {}
     for number in range(job.warmup + job.steps):

@@ -74,7 +74,7 @@ def train(
         uncut model on the whole batch in one process; raises ReshardError beyond rtol 1e-5, and
         for losses of later steps beyond 1e-3.
     timeout_s:
-        bounds each step.
+        bounds setting up, each step, and each step of the comparison.
 
     Raises ReshardError, before any process is started, for what cannot work, and for what goes
     wrong on any device, naming it and its last op or transfer.
