@@ -19,9 +19,10 @@ from test_training_pace import job_of
 
 import reshard_lab as rl
 from reshard_lab.pipeline import Paced, Transformer, UNet, train
-from reshard_lab.runtime.board import Deadline
+from reshard_lab.runtime.board import Deadline, LateError, PeerError
 from reshard_lab.runtime.protocol import Position
 from reshard_lab.training.job import MODELS
+from reshard_lab.training.kit import together
 from reshard_lab.training.member import OVER, RUNS, WAITS, Groups, UnderWay
 from reshard_lab.training.record import Compared, compare
 from reshard_lab.training.run import last_item
@@ -406,6 +407,22 @@ def test_last_operations():
             ("had run", "had received"),
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("Wait timeout", LateError),
+        ("Operation timed out!", LateError),
+        ("[unbound_buffer.cc:78] Timed out waiting 4000ms for recv operation", LateError),
+        ("[pair.cc:553] Connection closed by peer [127.0.0.1]:4760", PeerError),
+    ],
+)
+def test_who_is_late_is_told_from_who_is_gone(said, kind):
+    """In all the words that gloo has for it: the blame depends on it."""
+    with pytest.raises(PeerError, match="a sum failed: ") as caught, together("a sum"):
+        raise RuntimeError(said)
+    assert type(caught.value) is kind
 
 
 def test_groups_are_made_once():
