@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from reshard_lab.errors import ReshardError, whole
+from reshard_lab.errors import ReshardError, short, whole
 
 Interval = tuple[int, int]
 Box = tuple[Interval, ...]
@@ -17,9 +17,11 @@ Span = tuple[int, int]
 def check_shape(shape: object) -> tuple[int, ...]:
     """The tensor shape as a tuple of whole numbers of at least 0."""
     if isinstance(shape, str) or not isinstance(shape, Iterable):
-        raise ReshardError(f"shape must be a sequence of sizes such as (4, 4), not {shape!r}")
+        raise ReshardError(f"shape must be a sequence of sizes such as (4, 4), not {short(shape)}")
     sizes = tuple(shape)
-    return tuple(whole(f"size of dimension {i} of shape {sizes}", n) for i, n in enumerate(sizes))
+    return tuple(
+        whole(f"size of dimension {i} of shape {short(sizes)}", n) for i, n in enumerate(sizes)
+    )
 
 
 def cut(start: int, stop: int, parts: int, rule: str) -> list[Interval]:

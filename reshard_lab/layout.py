@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reshard_lab.boxes import Box, Interval, check_shape, cut
-from reshard_lab.errors import ReshardError, choose
+from reshard_lab.errors import ReshardError, choose, short
 from reshard_lab.mesh import Mesh
 from reshard_lab.spec import ShardingSpec
 
@@ -99,7 +99,8 @@ class Layout:
         sizes = check_shape(shape)
         if len(sizes) != self.spec.ndim:
             raise ReshardError(
-                f"spec '{self.spec}' has {self.spec.ndim} tokens, but shape {sizes} has "
+                f"spec {short(str(self.spec))} has {self.spec.ndim} tokens, but shape "
+                f"{short(sizes)} has "
                 f"{len(sizes)} dimensions; give one token a dimension"
             )
         return sizes

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, short
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -31,7 +31,7 @@ class Mesh:
             array = np.asarray(None)
         if array.ndim < 1 or array.size == 0 or array.dtype.kind not in "iu":
             raise ReshardError(
-                f"mesh {devices!r} must be a non-empty rectangular array of whole device ids, "
+                f"mesh {short(devices)} must be a non-empty rectangular array of whole device ids, "
                 "such as [[0, 1], [2, 3]]"
             )
         flat = tuple(int(d) for d in array.ravel())
@@ -40,7 +40,9 @@ class Mesh:
         position = {d: i for i, d in enumerate(flat)}
         if len(position) < len(flat):
             twice = next(d for i, d in enumerate(flat) if position[d] != i)
-            raise ReshardError(f"mesh {array.tolist()} lists device {twice} twice; ids must differ")
+            raise ReshardError(
+                f"mesh {short(array.tolist())} lists device {twice} twice; ids must differ"
+            )
         object.__setattr__(self, "shape", tuple(int(n) for n in array.shape))
         object.__setattr__(self, "devices", flat)
         object.__setattr__(self, "_position", position)
@@ -60,7 +62,7 @@ class Mesh:
         try:
             return self._position[device]
         except KeyError:
-            raise ReshardError(f"device {device} is not in {self!r}") from None
+            raise ReshardError(f"device {device} is not in {short(self)}") from None
 
     def array(self) -> np.ndarray:
         """The device ids as an integer array of the mesh's shape."""

@@ -13,7 +13,7 @@ import numpy as np
 from reshard_lab.bounds import fluid_bound
 from reshard_lab.boxes import Box, box_volume, check_shape
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, short
 from reshard_lab.layout import Grid, Layout
 from reshard_lab.units import ITEMSIZE, dtype_name, format_bytes
 
@@ -65,18 +65,18 @@ class ReshardingTask:
         for what, layout in (("src", src), ("dst", dst)):
             if not isinstance(layout, Layout):
                 raise ReshardError(
-                    f"{what} must be a Layout such as Layout(mesh, 'S0R'), not {layout!r}"
+                    f"{what} must be a Layout such as Layout(mesh, 'S0R'), not {short(layout)}"
                 )
             if layout.spec.ndim != len(sizes):
                 raise ReshardError(
-                    f"{what} spec '{layout.spec}' has {layout.spec.ndim} tokens, but shape {sizes} "
-                    f"has {len(sizes)} dimensions; give one token a dimension"
+                    f"{what} spec {short(str(layout.spec))} has {layout.spec.ndim} tokens, but "
+                    f"shape {short(sizes)} has {len(sizes)} dimensions; give one token a dimension"
                 )
             if layout.rule == "even":
                 layout.boxes(sizes)  # raises if a dimension does not divide
             if cluster is not None:
                 if not isinstance(cluster, Cluster):
-                    raise ReshardError(f"cluster must be a Cluster, not {cluster!r}")
+                    raise ReshardError(f"cluster must be a Cluster, not {short(cluster)}")
                 cluster.check(layout.mesh, f"{what} mesh")
         values = {"shape": sizes, "dtype": name, "src": src, "dst": dst, "cluster": cluster}
         for key, value in values.items():
@@ -169,7 +169,7 @@ def tasks_of(given: object) -> tuple[ReshardingTask, ...]:
     """One task, or several, as a tuple; raises for anything else."""
     listed = (given,) if isinstance(given, ReshardingTask) else given
     if not isinstance(listed, Iterable) or isinstance(listed, (str, bytes)):
-        raise ReshardError(f"expected a ReshardingTask or a list of them, not {given!r}")
+        raise ReshardError(f"expected a ReshardingTask or a list of them, not {short(given)}")
     return tuple(listed)
 
 
@@ -178,7 +178,7 @@ def need_cluster(tasks: Iterable[ReshardingTask]) -> Cluster:
     found: Cluster | None = None
     for task in tasks:
         if not isinstance(task, ReshardingTask):
-            raise ReshardError(f"expected a ReshardingTask, not {task!r}")
+            raise ReshardError(f"expected a ReshardingTask, not {short(task)}")
         if task.cluster is None:
             raise ReshardError(
                 f"{task!r} has no cluster; give one: ReshardingTask(..., cluster=Cluster(...))"

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, short
 
 _TOKEN = re.compile(r"\s*(?:(R)|S(?:\^?([0-9]+)|\^?\{([0-9]+(?:\s*,?\s*[0-9]+)*\s*,?)\}))\s*")
+_DIGITS = 9  # of a mesh axis
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -68,21 +69,27 @@ def _text(dims: tuple[tuple[int, ...], ...]) -> str:
 
 def _parse(spec: object) -> tuple[tuple[int, ...], ...]:
     if not isinstance(spec, str):
-        raise ReshardError(f"a spec is text such as 'S01R', not {spec!r}")
+        raise ReshardError(f"a spec is text such as 'S01R', not {short(spec)}")
     dims: list[tuple[int, ...]] = []
     at = 0
     while at < len(spec):
         match = _TOKEN.match(spec, at)
         if not match:
             raise ReshardError(
-                f"spec {spec!r} has an unknown token at {spec[at:]!r}; every tensor dimension is "
-                "'R' or 'S' with the mesh axes that cut it, such as 'S0', 'S01' or 'S^{01}'"
+                f"spec {short(spec)} has an unknown token at {short(spec[at:])}; every tensor "
+                "dimension is 'R' or 'S' with the mesh axes that cut it, such as 'S0', 'S01' or "
+                "'S^{01}'"
             )
         digits, braced = match[2], match[3]
         if match[1]:
             dims.append(())
         elif braced and "," in braced:
-            dims.append(tuple(int(a) for a in braced.split(",") if a.strip()))
+            axes = [a.strip() for a in braced.split(",") if a.strip()]
+            if not all(a.isdigit() and len(a) <= _DIGITS for a in axes):
+                raise ReshardError(
+                    f"spec {short(spec)} has an unknown mesh axis in {short(braced)}"
+                )
+            dims.append(tuple(map(int, axes)))
         else:
             dims.append(tuple(int(a) for a in (digits or braced) if a.isdigit()))
         at = match.end()
@@ -94,11 +101,11 @@ def _checked(dims: tuple[tuple[int, ...], ...], text: str) -> tuple[tuple[int, .
     for dim, axes in enumerate(dims):
         for axis in axes:
             if axis < 0:
-                raise ReshardError(f"spec {text!r} uses mesh axis {axis}; axes start at 0")
+                raise ReshardError(f"spec {short(text)} uses mesh axis {axis}; axes start at 0")
             if axis in seen:
                 where = f"dims {seen[axis]} and {dim}" if seen[axis] != dim else f"dim {dim}"
                 raise ReshardError(
-                    f"spec {text!r} uses mesh axis {axis} twice ({where}); "
+                    f"spec {short(text)} uses mesh axis {axis} twice ({where}); "
                     "an axis can split one dimension"
                 )
             seen[axis] = dim

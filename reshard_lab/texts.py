@@ -8,10 +8,10 @@ import re
 
 import numpy as np
 
-from reshard_lab.errors import ReshardError, whole
+from reshard_lab.errors import ReshardError, short, whole
 from reshard_lab.mesh import Mesh
 
-MOST_DEVICES = 10**6
+MOST_DEVICES, MOST_AXES = 10**6, 32
 """More in one mesh is taken for a slip."""
 
 
@@ -21,8 +21,8 @@ def parse_shape(text: str, what: str = "shape") -> tuple[int, ...]:
     >>> parse_shape("4, 8"), parse_shape("")
     ((4, 8), ())
     """
-    if not re.fullmatch(r"\s*(-?\d+\s*([,x×]\s*-?\d+\s*)*,?)?\s*", text):
-        raise ReshardError(f"{what} {text!r} is not a list of sizes; write it as 4,4")
+    if not re.fullmatch(r"\s*(-?\d{1,18}\s*([,x×]\s*-?\d{1,18}\s*)*,?)?\s*", text):
+        raise ReshardError(f"{what} {short(text)} is not a list of sizes; write it as 4,4")
     return tuple(int(n) for n in re.findall(r"-?\d+", text))
 
 
@@ -34,14 +34,21 @@ def mesh_axes(text: str, what: str = "mesh") -> tuple[int, ...]:
     """
     if text.lstrip().startswith("["):
         return _ids(text, what).shape
-    if not re.fullmatch(r"\s*\d+\s*([x×,]\s*\d+\s*)*", text):
+    if not re.fullmatch(r"\s*\d{1,18}\s*([x×,]\s*\d{1,18}\s*)*", text):
         raise ReshardError(
-            f"{what} {text!r} is not a mesh; give its shape as 2x2 or device ids as '[[0,1],[2,3]]'"
+            f"{what} {short(text)} is not a mesh; give its shape as 2x2 or device ids as "
+            "'[[0,1],[2,3]]'"
         )
     axes = tuple(int(n) for n in re.findall(r"\d+", text))
+    if len(axes) > MOST_AXES:
+        raise ReshardError(f"{what} {short(text)} has {len(axes)} axes; {MOST_AXES} at most")
     if math.prod(axes) > MOST_DEVICES:
-        raise ReshardError(f"{what} {text!r} has {math.prod(axes)} devices; {MOST_DEVICES} at most")
-    return tuple(whole(f"length of axis {i} of {what} {text}", n, 1) for i, n in enumerate(axes))
+        raise ReshardError(
+            f"{what} {short(text)} has {math.prod(axes)} devices; {MOST_DEVICES} at most"
+        )
+    return tuple(
+        whole(f"length of axis {i} of {what} {short(text)}", n, 1) for i, n in enumerate(axes)
+    )
 
 
 def parse_mesh(text: str, first_host: int, devices_per_host: int, what: str = "mesh") -> Mesh:
@@ -62,8 +69,12 @@ def parse_mesh(text: str, first_host: int, devices_per_host: int, what: str = "m
 
 def _ids(text: str, what: str) -> Mesh:
     try:
-        return Mesh(json.loads(text))
-    except json.JSONDecodeError:
+        ids = json.loads(text)
+    except (ValueError, RecursionError):
         raise ReshardError(
-            f"{what} {text!r} is not a list of device ids; write it as '[[0,1],[2,3]]'"
+            f"{what} {short(text)} is not a list of device ids; write it as '[[0,1],[2,3]]'"
         ) from None
+    try:
+        return Mesh(ids)
+    except ReshardError as error:
+        raise ReshardError(f"{what} {str(error).removeprefix('mesh ')}") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, short
 
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
@@ -49,10 +49,10 @@ def _number(what: str, value: object, zero_ok: bool, infinite_ok: bool) -> float
     number = float(value)  # type: ignore[arg-type]
     if math.isnan(number) or number < 0 or (number == 0 and not zero_ok):
         raise ReshardError(
-            f"{what} must be {'at least' if zero_ok else 'more than'} 0, not {value!r}"
+            f"{what} must be {'at least' if zero_ok else 'more than'} 0, not {short(value)}"
         )
     if math.isinf(number) and not infinite_ok:
-        raise ReshardError(f"{what} must be finite, not {value!r}")
+        raise ReshardError(f"{what} must be finite, not {short(value)}")
     return number
 
 
@@ -74,7 +74,7 @@ def parse_bandwidth(value: object, what: str = "bandwidth") -> float:
     match = _RATE.match(text)
     if not isinstance(value, str) or not match or match[2] not in _PREFIX:
         raise ReshardError(
-            f"{what} {value!r} is not a rate; write bits as '10Gbps' or '400Mbit', "
+            f"{what} {short(value)} is not a rate; write bits as '10Gbps' or '400Mbit', "
             "bytes as '150GB/s', or give a number of bytes a second"
         )
     bits = match[3] not in ("B/s", "Bps")
@@ -94,11 +94,11 @@ def parse_bytes(value: object, what: str = "size") -> int:
         match = _SIZE.match(str(value))
         if not isinstance(value, str) or not match or match[2] not in _PREFIX:
             raise ReshardError(
-                f"{what} {value!r} is not a number of bytes; write '64MiB', '1GB' or '512B'"
+                f"{what} {short(value)} is not a number of bytes; write '64MiB', '1GB' or '512B'"
             )
         number = float(match[1]) * _PREFIX[match[2]]
     if number != int(number):
-        raise ReshardError(f"{what} {value!r} is not a whole number of bytes")
+        raise ReshardError(f"{what} {short(value)} is not a whole number of bytes")
     return int(number)
 
 
@@ -114,7 +114,7 @@ def parse_seconds(value: object, what: str = "time") -> float:
         return _number(what, value, zero_ok=True, infinite_ok=False)
     match = _TIME.match(str(value))
     if not isinstance(value, str) or not match:
-        raise ReshardError(f"{what} {value!r} is not a time; write '20us', '1.5ms' or '2s'")
+        raise ReshardError(f"{what} {short(value)} is not a time; write '20us', '1.5ms' or '2s'")
     return _number(what, float(match[1]) / _PER_SECOND[match[2]], True, False)
 
 
@@ -174,5 +174,5 @@ def dtype_name(dtype: object) -> str:
         name = getattr(dtype, "__name__", None) or str(dtype)
     name = name.removeprefix("torch.")
     if name not in ITEMSIZE:
-        raise ReshardError(f"unknown dtype {dtype!r}; known are {', '.join(ITEMSIZE)}")
+        raise ReshardError(f"unknown dtype {short(dtype)}; known are {', '.join(ITEMSIZE)}")
     return name
