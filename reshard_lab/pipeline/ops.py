@@ -18,12 +18,12 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, short
 
 FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = "F", "B", "I", "W"
 NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 
-_OP = re.compile(r"([FBIW])([0-9]+)(?:\.([0-9]+))?$")
+_OP = re.compile(r"([FBIW])([0-9]{1,9})(?:\.([0-9]{1,9}))?\Z")
 
 
 class Op(NamedTuple):
@@ -76,17 +76,18 @@ def read(schedule: Sequence[Sequence[str]]) -> Lists:
     """
     if isinstance(schedule, str) or not isinstance(schedule, Sequence) or not len(schedule):
         raise ReshardError(
-            f"a schedule is one list of ops a stage, such as [['F0', 'B0']], not {schedule!r}"
+            f"a schedule is one list of ops a stage, such as [['F0', 'B0']], not {short(schedule)}"
         )
     known: dict[str, Op] = {}
     stages = []
     for s, texts in enumerate(schedule):
         if isinstance(texts, str) or not isinstance(texts, Sequence):
             raise ReshardError(
-                f"stage {s} of a schedule must be a list of ops such as ['F0', 'B0'], not {texts!r}"
+                f"stage {s} of a schedule must be a list of ops such as ['F0', 'B0'], not "
+                f"{short(texts)}"
             )
         for text in texts:
-            if text not in known:
+            if not isinstance(text, str) or text not in known:
                 known[text] = _parse(text, s)
         stages.append(tuple([known[text] for text in texts]))
     if not known:
@@ -102,7 +103,7 @@ def _parse(text: object, stage: int) -> Op:
     match = _OP.match(text) if isinstance(text, str) else None
     if match is None:
         raise ReshardError(
-            f"stage {stage} has {text!r}, which is not an op; write a letter (F forward, B "
+            f"stage {stage} has {short(text)}, which is not an op; write a letter (F forward, B "
             "backward, I and W its halves) and a microbatch, as 'F0', and '.chunk' where a stage "
             "has several pieces of the model, as 'F0.1'"
         )

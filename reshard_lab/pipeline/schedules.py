@@ -8,10 +8,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from reshard_lab.errors import ReshardError, choose, whole
+from reshard_lab.errors import ReshardError, choose, flag, short, whole
 from reshard_lab.pipeline.ops import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op
 
 SCHEDULES = ("gpipe", "1f1b", "eager_1f1b", "interleaved_1f1b", "zero_bubble", "inference")
+MOST_OPS = 2_000_000
+"""Of all stages: more would take minutes and gigabytes to carry out."""
 
 
 def schedule(
@@ -39,7 +41,8 @@ def schedule(
         backward weight delaying (section 4): every backward is written as its input half ``I``,
         which the stage before waits for, then its weight half ``W``. ``zero_bubble`` always does.
 
-    Any numbers of stages and microbatches of at least 1, in any relation.
+    Any numbers of stages and microbatches of at least 1, in any relation, as long as there are
+    ``MOST_OPS`` ops at most.
 
     >>> schedule("eager_1f1b", stages=2, microbatches=4)[0]
     ['F0', 'F1', 'F2', 'B0', 'F3', 'B1', 'B2', 'B3']
@@ -47,9 +50,16 @@ def schedule(
     [['F0', 'I0', 'W0', 'F1', 'I1', 'W1']]
     """
     choose("pipeline schedule", name, SCHEDULES)
-    whole("stages", stages, 1)
-    whole("microbatches", microbatches, 1)
+    stages, microbatches = whole("stages", stages, 1), whole("microbatches", microbatches, 1)
+    halves = flag("delay_weights", delay_weights) or name == "zero_bubble"
     pieces = _chunks(name, chunks)
+    ops_each = 1 if name == "inference" else 3 if halves else 2
+    if stages * microbatches * pieces * ops_each > MOST_OPS:
+        raise ReshardError(
+            f"{short(stages)} stages x {short(microbatches)} microbatches"
+            f"{f' x {short(pieces)} chunks' * (pieces > 1)} are too many: a schedule has up to "
+            f"{MOST_OPS} ops, and this one {ops_each} of each microbatch on each piece; use fewer"
+        )
     lists = []
     for s in range(stages):
         if name == "interleaved_1f1b":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reshard_lab.errors import ReshardError, whole
+from reshard_lab.errors import ReshardError, flag, short, whole
 from reshard_lab.pipeline.checking import check
 from reshard_lab.pipeline.engine import carry_out
 from reshard_lab.pipeline.graph import Route, build
@@ -24,6 +24,9 @@ from reshard_lab.pipeline.ops import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_G
 from reshard_lab.pipeline.timeline import PipelineTimeline
 from reshard_lab.resharding import need_cluster
 from reshard_lab.units import parse_bytes
+
+_MOST_S = 1e300
+"""Longer pipelines are refused: sums, and microseconds, of their times would not be finite."""
 
 
 class Skip(NamedTuple):
@@ -88,6 +91,7 @@ def simulate(
     >>> simulate(schedule("eager_1f1b", 2, 8), **times).peak_live
     [3, 1]
     """
+    flag("overlap", overlap)
     checked = check(schedule)
     lists = checked.lists
     compute = compute_loads(lists, forward_s, backward_s, weight_s)
@@ -100,6 +104,8 @@ def simulate(
     routes += [_route(i, s, lists.trains, strategy) for i, s in enumerate(further)]
     graph = build(checked, compute, routes, overlap)
     starts, ends = carry_out(graph)
+    if not max(ends) < _MOST_S:
+        raise ReshardError(f"the times add up to more than {_MOST_S:g} s; use shorter ones")
     return PipelineTimeline(
         lists,
         bool(overlap),
@@ -166,7 +172,7 @@ def _skip(number: int, skip: Skip, lists: Lists) -> Skip:
         made = Skip(*skip)
     except TypeError:
         raise ReshardError(
-            f"{name} must be Skip(source, target, forward_transfer_s), not {skip!r}"
+            f"{name} must be Skip(source, target, forward_transfer_s), not {short(skip)}"
         ) from None
     whole(f"source of {name}", made.source)
     whole(f"target of {name}", made.target)
@@ -191,9 +197,9 @@ def _route(number: int, skip: Skip, trains: bool, strategy: str) -> Route:
 def _sizes(lists: Lists, given: Sequence[int | str] | None) -> tuple[int, ...] | None:
     if given is None:
         return None
-    if isinstance(given, str) or len(given) != lists.pieces:
+    if isinstance(given, str) or not hasattr(given, "__len__") or len(given) != lists.pieces:
         raise ReshardError(
             f"activation_bytes must be one number a {_unit(lists)}, {lists.pieces} of them, "
-            f"not {given!r}"
+            f"not {short(given)}"
         )
     return tuple(parse_bytes(v, f"activation_bytes[{i}]") for i, v in enumerate(given))

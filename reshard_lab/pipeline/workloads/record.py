@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from reshard_lab.cluster import Cluster, preset_data
-from reshard_lab.errors import ReshardError, choose, whole
+from reshard_lab.errors import ReshardError, choose, flag, whole
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.pipeline.simulation import Skip
@@ -172,13 +172,18 @@ class Workload:
         )
 
 
+_MOST, _MOST_LAYERS = 10**9, 10_000
+"""More is taken for a slip."""
+
+
 def sizes_of(name: str, fields: dict[str, Any]) -> dict[str, Any]:
     """``fields`` of a workload, checked: whole numbers, a known dtype, batches that divide."""
     for key, value in fields.items():
         if key == "dtype":
             fields[key] = dtype_name(value)
         elif key != "cuts":
-            fields[key] = whole(f"{key} of {name}", value, 1)
+            most = _MOST_LAYERS if key in ("layers", "stages") else _MOST
+            fields[key] = whole(f"{key} of {name}", value, 1, most)
     batch, microbatches, data = fields["batch"], fields["microbatches"], fields["data"]
     if batch % microbatches:
         raise ReshardError(
@@ -200,7 +205,7 @@ def stage_work(
     cost = total(layer.cost for layer in layers)
     kept = cost.kept + math.ceil(cost.kept_split / sizes["operator"])
     again = 0
-    if recompute:
+    if flag("recompute", recompute):
         inputs = {name: n for layer in layers for name, n in layer.inputs.items()}
         kept, again = sum(inputs.values()), cost.forward_flops
     return StageWork(
