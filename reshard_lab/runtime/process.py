@@ -34,17 +34,7 @@ class PoolProcess:
     def __init__(self, command: list[str], config: dict[str, Any]) -> None:
         if importlib.util.find_spec("torch") is None:
             need("torch", "run", "running a plan on processes")
-        self.folder = Path(tempfile.mkdtemp(prefix="reshard_lab-"))
-        with open(self.folder / "stderr", "wb") as errors:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=child_environment(),
-                bufsize=0,
-                start_new_session=True,  # what ends all of our group would leave the folder
-            )
+        self.folder, self._process = _started(command)
         self._finalizer = weakref.finalize(self, _end, self._process, self.folder, os.getpid())
         assert self._process.stdin is not None and self._process.stdout is not None
         self._input, output = self._process.stdin.fileno(), self._process.stdout.fileno()
@@ -89,6 +79,35 @@ class PoolProcess:
         """End it, its workers and its folder."""
         self._select.close()
         self._finalizer()
+
+
+def _started(command: list[str]) -> tuple[Path, subprocess.Popen[bytes]]:
+    """A folder for the process, and the process; neither is left if it cannot be started."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="reshard_lab-"))
+    except OSError as error:
+        raise ReshardError(
+            f"cannot make a folder for a run: {error}; name one that can be written to in TMPDIR"
+        ) from None
+    try:
+        with open(folder / "stderr", "wb") as errors:
+            return folder, subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=child_environment(),
+                bufsize=0,
+                start_new_session=True,  # what ends all of our group would leave the folder
+            )
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if not isinstance(error, (OSError, TypeError)):  # TypeError: there is no sys.executable
+            raise
+        raise ReshardError(
+            f"cannot start the processes of a run as {command[:3]}: {error}; sys.executable must "
+            "be the Python that runs this"
+        ) from None
 
 
 def _end(process: subprocess.Popen[bytes], folder: Path, owner: int) -> None:
