@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+_LEAST = 1e-300
+"""Shorter axes have no ticks but 0: so small, numbers have too few digits for round ones."""
+
 
 def round_steps(longest: float, most: int = 6) -> list[float]:
     """0 and the multiples of a round step up to ``longest``, at most ``most`` steps.
@@ -13,7 +16,7 @@ def round_steps(longest: float, most: int = 6) -> list[float]:
     >>> round_steps(0.3, 3)
     [0.0, 0.1, 0.2, 0.3]
     """
-    if not 0 < longest < math.inf:
+    if not _LEAST < longest < math.inf:
         return [0.0]
     power = math.floor(math.log10(longest / most))
     step, digits = next(

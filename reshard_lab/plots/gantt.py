@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, of_kind, short
 from reshard_lab.planning.gantt import Gantt
 from reshard_lab.plots import svg
 from reshard_lab.plots.spans import GAP, MOST_BARS, ROW, Span, bars, joined
-from reshard_lab.plots.times import SIZE, TimeScale
+from reshard_lab.plots.times import SIZE, TimeScale, instant
 from reshard_lab.units import format_seconds
 
 _WIDE, _TOP = 620.0, 34.0
@@ -30,6 +30,7 @@ class Chart(NamedTuple):
 
 def gantt(chart: Gantt, caption: str | None = None) -> svg.Figure:
     """``chart`` (see ``Plan.gantt``) as a figure; its table is ``chart.to_frame()``."""
+    of_kind("chart", chart, Gantt, _HOW)
     words = caption or (
         f"Predicted {format_seconds(chart.makespan_s)}; lower bound "
         f"{format_seconds(chart.lower_bound_s)} (dashed). {_LEGEND}"
@@ -45,8 +46,15 @@ def gantts(
     moment_s:
         a time that is marked: bars under way then have a thick outline, those to come are empty.
     """
+    of_kind("charts", charts, Mapping, "give them as {name: plan.gantt()}")
     if not charts:
         raise ReshardError("no plan to draw; give at least one, as {name: plan.gantt()}")
+    charts = {
+        str(name): of_kind(f"chart {short(name)}", chart, Gantt, _HOW)
+        for name, chart in charts.items()
+    }
+    if moment_s is not None:
+        instant("moment_s", moment_s)
     words = caption or (
         "On one time axis, each with its lower bound (dashed): "
         + "; ".join(f"{name}, {format_seconds(c.makespan_s)}" for name, c in charts.items())
@@ -64,6 +72,7 @@ def gantts(
 
 def gantt_svg(chart: Gantt) -> str:
     """SVG of ``chart``: time to the right, senders above receivers."""
+    of_kind("chart", chart, Gantt, _HOW)
     return rows_svg({"": chart_of(chart)}, _alt(chart))
 
 
@@ -122,6 +131,7 @@ _LEGEND = (
     "the share of the time in which the NIC lies idle stands at the right."
 )
 _MOMENT = "#D55E00"
+_HOW = "plan.gantt() makes one"
 
 
 def _rows(

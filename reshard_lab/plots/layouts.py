@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from reshard_lab.boxes import box_text, check_shape
-from reshard_lab.errors import ReshardError, whole
+from reshard_lab.errors import ReshardError, of_kind, whole
 from reshard_lab.layout import Layout
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
@@ -26,6 +26,7 @@ def draw_layout(
     axes: Sequence[int] | None = None,
 ) -> svg.Figure:
     """One layout as a figure; ``axes`` chooses the two dimensions drawn."""
+    of_kind("layout", layout, Layout)
     sizes = check_shape(shape)
     shown = panel(title or layout_title(layout), layout, sizes)
     alt = _alt([shown], sizes)
@@ -43,6 +44,7 @@ def draw_layouts(
     highlight:
         number of a unit task whose box, holders and receivers are outlined.
     """
+    of_kind("task", task, ReshardingTask)
     unit = None
     if highlight is not None:
         unit = task.unit_tasks[whole("highlight", highlight, 0, len(task.unit_tasks) - 1)]
@@ -75,7 +77,8 @@ def layout_svg(
     same slice share its colour.
     """
     sizes = check_shape(shape)
-    for one in panels:
+    for one in of_kind("panels", panels, Sequence, "plots.panel makes each"):
+        of_kind("each of panels", one, Panel, "plots.panel makes one")
         if len(one.boxes) > MOST:
             raise ReshardError(
                 f"a picture shows up to {MOST} devices, but '{one.title}' has {len(one.boxes)}; "

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from reshard_lab.errors import ReshardError, choose
+from reshard_lab.errors import ReshardError, choose, short
 from reshard_lab.plots.bars import Columns
+from reshard_lab.runtime.measure import Measurement
 from reshard_lab.units import format_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from reshard_lab.runtime import Measurement
 
 QUANTITIES = {
     "bandwidth": Columns(
@@ -55,16 +56,22 @@ class Case(NamedTuple):
 
 Table: TypeAlias = "pd.DataFrame | Sequence[Mapping[str, Any]] | Sequence[Measurement]"
 """A table, its rows as dictionaries, or measurements."""
+_TABLES = "give a table of experiments.compare, its rows as dictionaries, or measurements"
 
 
 def records(table: Table) -> list[dict[str, Any]]:
     """The rows of ``table`` as dictionaries."""
     if hasattr(table, "to_dict"):
         return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
+    if isinstance(table, str) or not isinstance(table, Sequence):
+        raise ReshardError(f"{short(table)} is no table; {_TABLES}")
     return [dict(row) if isinstance(row, Mapping) else _of_measurement(row) for row in table]
 
 
-def _of_measurement(m: Measurement) -> dict[str, Any]:
+def _of_measurement(m: Any) -> dict[str, Any]:
+    if not isinstance(m, Measurement):
+        raise ReshardError(f"{short(m)} is no row of a table; {_TABLES}")
+
     def rate(seconds: float) -> float:
         return 8 * m.nbytes / seconds / 1e9 if seconds > 0 else math.inf
 
@@ -140,9 +147,12 @@ def read(rows: Sequence[Mapping[str, Any]], what: str) -> list[Bar]:
 
 
 def _bar(row: Mapping[str, Any], columns: Columns) -> Bar:
-    value, low, high = (float(row[str(n)]) for n in (columns.value, columns.low, columns.high))
-    mark = row[str(columns.mark)]
     case = case_of(row)
+    needed: list[Any] = [row.get(str(n)) for n in (columns.value, columns.low, columns.high)]
+    mark = row.get(str(columns.mark))
+    if not all(isinstance(v, numbers.Real) for v in (*needed, 0.0 if mark is None else mark)):
+        raise ReshardError(f"{case.axis} {case.group} has {short(needed)} in place of its times")
+    value, low, high = map(float, needed)
     if not all(map(math.isfinite, (value, low, high, 0.0 if mark is None else mark))):
         raise ReshardError(
             f"{row[columns.series]} in {case.axis} {case.group} has no finite "

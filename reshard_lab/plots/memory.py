@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reshard_lab.plots import svg
@@ -20,6 +20,8 @@ class Curve(NamedTuple):
 
     times_s: tuple[float, ...]
     values: tuple[int, ...]
+    peak: int
+    """Also where it lasts for no time at all."""
 
 
 def draw_memory(timeline: Any, caption: str | None = None) -> svg.Figure:
@@ -40,66 +42,71 @@ def draw_memory(timeline: Any, caption: str | None = None) -> svg.Figure:
     unit = "bytes of live activations" if sized else "live microbatches"
     peaks = [
         f"{one.name}: " * bool(one.name)
-        + ", ".join(_text(max(curve.values), sized) for curve in stages)
+        + ", ".join(_text(curve.peak, sized) for curve in stages.values())
         for one, stages in zip(drawn, curves, strict=True)
     ]
     said = caption or f"{unit[0].upper()}{unit[1:]} over time, by stage; peaks: {'; '.join(peaks)}."
-    alt = f"Steps over time, one panel for each of {max(map(len, curves))} stages: {unit}. Peaks by"
+    alt = f"Steps over time, one panel for each of {len(_stages(curves))} stages: {unit}. Peaks by"
     alt += f" stage: {'; '.join(peaks)}."
     return svg.figure(_svg(drawn, curves, sized, unit, alt), said, alt)
 
 
-def _curves(one: Shown, sized: bool) -> list[Curve]:
-    """The curve of every stage; changes at one time are one step."""
-    stages = 1 + max(int(row.split()[1]) for row in one.rows() if row.startswith("stage"))
+def _curves(one: Shown, sized: bool) -> dict[int, Curve]:
+    """The curve of every stage that has ops; changes at one time are one step."""
     if sized:
-        steps = [{m.time_s: m.nbytes for m in entries} for entries in one.record.memory]
-        return [Curve(tuple(step), tuple(step.values())) for step in steps]
+        return {
+            s: _curve([(m.time_s, m.nbytes) for m in entries])
+            for s, entries in enumerate(one.record.memory)
+        }
     trains = any(event.what in ("backward", "weight gradient") for event in one.events)
     frees = ("backward", "weight gradient") if trains else ("forward",)
-    changes: list[dict[float, int]] = [{0.0: 0} for _ in range(stages)]
-    for event in one.events:
+    live: dict[int, list[tuple[float, int]]] = {}
+    for event in sorted(one.events, key=lambda e: (e.start_s, e.end_s)):  # a stage's do not overlap
         if event.row.startswith("stage"):
-            change = changes[int(event.row.split()[1])]
+            entries = live.setdefault(int(event.row.split()[1]), [(0.0, 0)])
             if event.what == "forward":
-                change[event.start_s] = change.get(event.start_s, 0) + 1
+                entries.append((event.start_s, entries[-1][1] + 1))
             if event.what in frees:
-                change[event.end_s] = change.get(event.end_s, 0) - 1
-    return [_summed(change) for change in changes]
+                entries.append((event.end_s, entries[-1][1] - 1))
+    return {s: _curve(live[s]) for s in sorted(live)}
 
 
-def _summed(changes: dict[float, int]) -> Curve:
-    times, values, live = [], [], 0
-    for time_s in sorted(changes):
-        live += changes[time_s]
-        times.append(time_s)
-        values.append(live)
-    return Curve(tuple(times), tuple(values))
+def _curve(entries: Sequence[tuple[float, int]]) -> Curve:
+    steps = dict(entries)
+    return Curve(tuple(steps), tuple(steps.values()), max(value for _, value in entries))
+
+
+def _stages(curves: Sequence[Mapping[int, Curve]]) -> list[int]:
+    """Those that any pipeline has."""
+    return sorted({stage for stages in curves for stage in stages})
 
 
 def _svg(
-    drawn: Sequence[Shown], curves: Sequence[Sequence[Curve]], sized: bool, unit: str, alt: str
+    drawn: Sequence[Shown],
+    curves: Sequence[Mapping[int, Curve]],
+    sized: bool,
+    unit: str,
+    alt: str,
 ) -> str:
-    peak = max(max(curve.values) for stages in curves for curve in stages) or 1
-    count = max(map(len, curves))
+    peak = max(curve.peak for stages in curves for curve in stages.values()) or 1
     top_text = _text(peak, sized)
-    names = svg.widest([f"stage {s}" for s in range(count)], SIZE)
+    names = svg.widest([f"stage {s}" for s in _stages(curves)], SIZE)
     before = names + 10 + svg.text_width(top_text, SIZE) + 8
     left = max(LEFT, 12 + before)
     scale = TimeScale(left, _WIDE, max(one.end_s for one in drawn) or 1.0)
     parts, y = _legend(drawn, unit, left)
     right = 0.0
-    for s in range(count):
+    for s in _stages(curves):
         bottom = y + _HIGH
         parts += [svg.label(left - before, y + _HIGH / 2 + 4, f"stage {s}", SIZE)]
         parts += scale.grid(y, bottom)
         parts += [svg.line(left, bottom, scale.right, bottom), svg.line(left, y, left, bottom)]
         parts += [svg.label(left - 6, bottom + 3, "0", SIZE, "end")]
         parts += [svg.label(left - 6, y + 8, top_text, SIZE, "end")]
-        here = [stages[s] for stages in curves if s < len(stages)]
-        for i, curve in enumerate(here):
+        here = {i: stages[s] for i, stages in enumerate(curves) if s in stages}
+        for i, curve in here.items():
             parts.append(_steps(curve, scale, bottom, _HIGH / peak, i))
-        words = f"peak {', '.join(_text(max(curve.values), sized) for curve in here)}"
+        words = f"peak {', '.join(_text(curve.peak, sized) for curve in here.values())}"
         parts.append(svg.label(scale.right + 10, y + _HIGH / 2 + 4, words, SIZE))
         right = max(right, svg.text_width(words, SIZE))
         y = bottom + _GAP

@@ -99,8 +99,9 @@ def _event(given: Any) -> Event:
         )
     if not isinstance(event.op, str) or not times:
         raise ReshardError(
-            f"{short(given)} cannot be drawn; an event has an op such as 'F0', and starts at 0 s "
-            "or later and ends at a finite time, not before its start"
+            f"event {short(event.op)} on {event.row}, from {event.start_s} s to {event.end_s} s, "
+            "cannot be drawn; an event has an op such as 'F0', starts at 0 s or later, and ends at "
+            "a finite time, not before its start"
         )
     return event
 

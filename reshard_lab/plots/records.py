@@ -12,6 +12,7 @@ from reshard_lab.mesh import Mesh
 from reshard_lab.pipeline.timeline import PipelineTimeline
 from reshard_lab.planning.gantt import Gantt
 from reshard_lab.planning.record import Plan
+from reshard_lab.planning.traffic import Traffic
 from reshard_lab.plots.gantt import gantt
 from reshard_lab.plots.layouts import draw_layout, draw_layouts, layout_title, times
 from reshard_lab.plots.measured import draw_measured
@@ -19,6 +20,7 @@ from reshard_lab.plots.meshes import draw_mesh
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.svg import Figure, figure
 from reshard_lab.plots.timeline import draw_timeline
+from reshard_lab.plots.traffic import draw_traffic
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.runtime.measure import Measurement
 from reshard_lab.simulation.timeline import Timeline
@@ -30,7 +32,7 @@ _WHOLE = 4
 
 
 def draw_record(record: object) -> Figure:
-    """The picture of a mesh, layout, task, plan, timeline, measurement or training run."""
+    """The picture of a mesh, layout, task, plan, timeline, traffic, measurement or training run."""
     if isinstance(record, Figure):
         return record
     for kind, draw in _PICTURES.items():
@@ -93,5 +95,6 @@ _PICTURES: dict[type, Callable[[Any], Figure]] = {
     Timeline: draw_timeline,
     PipelineTimeline: draw_pipeline,
     Measurement: _measurement,
+    Traffic: draw_traffic,
     TrainingRun: _training,
 }

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import of_kind
 from reshard_lab.plots import svg
 from reshard_lab.plots.moment import LEFT, WIDE, places, snapshot
 from reshard_lab.plots.note import note
-from reshard_lab.plots.times import TimeScale
+from reshard_lab.plots.times import TimeScale, instant
 from reshard_lab.simulation.delivery import Piece, moment, pieces
 from reshard_lab.simulation.timeline import Timeline
 from reshard_lab.units import format_bytes, format_seconds
@@ -49,11 +48,12 @@ def draw_strategy(
     until_s:
         where the time axis ends, to compare pictures; the end of the task, unless given.
     """
+    of_kind("timeline", timeline, Timeline, "simulation.one_sender makes one")
     found = pieces(timeline)
     end = timeline.duration_s
     for name, time_s in (("at_s", at_s), ("until_s", until_s)):
-        if time_s is not None and not 0 <= time_s < math.inf:
-            raise ReshardError(f"{name} must be a time of at least 0 s, not {time_s!r}")
+        if time_s is not None:
+            instant(name, time_s)
     caption = (
         f"{_name(timeline)}: {format_seconds(end)} simulated; one copy through one NIC takes "
         f"{format_seconds(timeline.plan.lower_bound_s)} (dashed). {_reading(found)}"

@@ -5,13 +5,14 @@ Everything is a function from numbers to text, so the same record gives the same
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from reshard_lab.errors import ReshardError, write_text
+from reshard_lab.errors import ReshardError, short, write_text
 
 FONT = "'DejaVu Sans', Verdana, Arial, sans-serif"
 COLORS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
@@ -26,6 +27,8 @@ _HATCHES = (
     '<path d="M3 0V6" stroke="#000" stroke-opacity=".45"/>',
     '<circle cx="3" cy="3" r="1.2" fill-opacity=".5"/>',
 )
+
+_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,9 +61,24 @@ class Figure:
 def figure(svg: str, caption: str, alt: str) -> Figure:
     """``svg`` with its ``caption`` and ``alt`` text; neither may be empty."""
     for what, text in (("caption", caption), ("alt", alt)):
-        if not text.strip():
-            raise ReshardError(f"a figure needs {what} text; say what the picture shows")
-    return Figure(svg, caption, alt)
+        if not isinstance(text, str) or not text.strip():
+            raise ReshardError(
+                f"a figure needs {what} text, not {short(text)}; say what the picture shows"
+            )
+    return Figure(svg, printable(caption), printable(alt))
+
+
+def printable(words: str) -> str:
+    """``words`` with a sign in place of every character that XML cannot hold, such as Escape.
+
+    >>> printable("a\\x1b[1mb")
+    'a�[1mb'
+    """
+    return _NOT_XML.sub("\ufffd", words)
+
+
+def _escaped(words: str, quote: bool = False) -> str:
+    return escape(printable(words), quote)
 
 
 def fill(index: int) -> str:
@@ -93,7 +111,7 @@ def attributes(**given: object) -> str:
     text = ""
     for key, value in given.items():
         if value is not None:
-            shown = number(value) if isinstance(value, (int, float)) else escape(str(value))
+            shown = number(value) if isinstance(value, (int, float)) else _escaped(str(value), True)
             text += f' {key.strip("_").replace("_", "-")}="{shown}"'
     return text
 
@@ -131,7 +149,7 @@ def label(
     if not words:
         return ""
     own = attributes(x=x, y=y, font_size=size, text_anchor=anchor, **style)
-    return f"<text{own}>{escape(words, quote=False)}</text>"
+    return f"<text{own}>{_escaped(words)}</text>"
 
 
 def centred(
@@ -145,7 +163,7 @@ def centred(
         plate = {"fill": fill(index), "transform": turn}
         parts.append(rect(x - wide / 2, y - high / 2, wide, high, **plate))
     own = attributes(x=x, y=y + 0.36 * size, **style)
-    return [*parts, f"<text{own}>{escape(words, quote=False)}</text>"]
+    return [*parts, f"<text{own}>{_escaped(words)}</text>"]
 
 
 def text_width(words: str, size: float = 12) -> float:
@@ -170,6 +188,6 @@ def document(width: float, height: float, parts: Sequence[str], alt: str) -> str
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} '
         f'viewBox="0 0 {number(width)} {number(height)}" font-family="{FONT}" role="img">'
-        f"<title>{escape(alt, quote=False)}</title><defs>{hatches}</defs>"
+        f"<title>{_escaped(alt)}</title><defs>{hatches}</defs>"
         f'<rect width="100%" height="100%" fill="{PAPER}"/>{"".join(parts)}</svg>'
     )

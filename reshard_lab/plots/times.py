@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
+from reshard_lab.errors import ReshardError, short
 from reshard_lab.plots import svg
 from reshard_lab.plots.axis import round_steps
 from reshard_lab.units import format_seconds
@@ -12,6 +14,17 @@ SIZE = 11
 LEFT = 112.0
 """Least margin of pictures that may stand below each other, so that their times do too."""
 _MOST = 10  # ticks
+
+
+def instant(what: str, given: Any) -> float:
+    """``given`` if it is a number of seconds that can stand on an axis."""
+    try:
+        fits = 0 <= given < math.inf
+    except TypeError:
+        fits = False
+    if not fits:
+        raise ReshardError(f"{what} must be a time of at least 0 s, not {short(given)}")
+    return float(given)
 
 
 class TimeScale(NamedTuple):

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, of_kind, short
+from reshard_lab.planning import Plan
 from reshard_lab.planning.explain import device_list
 from reshard_lab.planning.traffic import Traffic, traffic
 from reshard_lab.plots import svg
 from reshard_lab.plots.note import note
 from reshard_lab.units import format_bytes, format_seconds
-
-if TYPE_CHECKING:
-    from reshard_lab.planning import Plan
 
 MOST_HOSTS = 16
 """More hosts than this are not drawn: nobody could read the numbers."""
@@ -42,7 +39,11 @@ def _read(plans: Plan | Traffic | Mapping[str, Plan | Traffic]) -> dict[str, Tra
     named = dict(plans) if isinstance(plans, Mapping) else {"": plans}
     if not named:
         raise ReshardError("there is no plan to draw; give one, or several by name")
-    shown = {k: p if isinstance(p, Traffic) else traffic(p) for k, p in named.items()}
+    shown = {}
+    for name, one in named.items():
+        if not isinstance(one, Traffic):
+            one = traffic(of_kind(f"plan {short(name)}" if name else "plan", one, Plan))
+        shown[str(name)] = one
     for name, t in shown.items():
         if len(t.hosts) > MOST_HOSTS:
             raise ReshardError(

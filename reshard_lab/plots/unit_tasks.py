@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from reshard_lab.boxes import Box, box_text, box_volume, check_shape, intersect
-from reshard_lab.errors import whole
+from reshard_lab.errors import flag, of_kind, whole
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
 from reshard_lab.plots.devices import slices_of
@@ -32,7 +32,8 @@ def draw_unit_tasks(
     highlight:
         number of the unit task that is outlined; it is among those shown.
     """
-    units = task.whole_slice_tasks if whole_slices else task.unit_tasks
+    of_kind("task", task, ReshardingTask)
+    units = task.whole_slice_tasks if flag("whole_slices", whole_slices) else task.unit_tasks
     ends = task.src.boxes(task.shape), task.dst.boxes(task.shape)
     reading = "whole source slices" if whole_slices else "intersections of slices"
     caption = (
