@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
 
+from reshard_lab.errors import short
+
 REVEAL = "reveal"
+_ROUNDING = 1e-9
+"""Numbers this close, relative to the larger, count as the same."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,7 +30,8 @@ class Verdict:
 def predict(prediction: Any | EllipsisType, answer: Callable[[], Any]) -> Verdict:
     """Check ``prediction`` against what ``answer()`` gives; ``...`` stands for none yet.
 
-    A wrong prediction is not told the answer; the prediction ``"reveal"`` is.
+    A wrong prediction is not told the answer; the prediction ``"reveal"`` is. Numbers are right
+    within rounding.
 
     >>> predict(..., lambda: 2 + 2)
     your prediction goes in place of the dots; "reveal" shows the answer
@@ -37,19 +44,38 @@ def predict(prediction: Any | EllipsisType, answer: Callable[[], Any]) -> Verdic
     """
     if prediction is ...:
         return Verdict('your prediction goes in place of the dots; "reveal" shows the answer', None)
-    truth = answer()
-    truth = truth.item() if hasattr(truth, "item") else truth
+    truth = _plain(answer())
     if isinstance(prediction, str) and prediction == REVEAL:
         return Verdict(f"the answer is {truth!r}", None)
-    # Lists and tuples of the same things say the same; booleans are not numbers here.
-    if _plain(prediction) == _plain(truth):
+    given = _plain(prediction)
+    if _same(given, truth):
         return Verdict(f"right: {truth!r}", True)
-    return Verdict(f'{prediction!r} is not it: think again, or "reveal"', False)
+    return Verdict(f'{short(given)} is not it: think again, or "reveal"', False)
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, bool):
-        return str(value)
-    return value
+    """Arrays, columns and single numbers of numpy and pandas as Python's own."""
+    if hasattr(value, "to_numpy"):
+        value = value.to_numpy()
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _close(given: Any, truth: Any) -> bool:
+    try:
+        return math.isclose(given, truth, rel_tol=_ROUNDING)
+    except OverflowError:  # a whole number beyond all floats
+        return False
+
+
+def _same(given: Any, truth: Any) -> bool:
+    """Whether both say the same; lists and tuples do, booleans and numbers do not."""
+    given, truth = _plain(given), _plain(truth)
+    if isinstance(given, (list, tuple)) and isinstance(truth, (list, tuple)):
+        return len(given) == len(truth) and all(map(_same, given, truth))
+    if isinstance(given, dict) and isinstance(truth, dict):
+        return given.keys() == truth.keys() and all(_same(given[k], truth[k]) for k in truth)
+    if isinstance(given, bool) or isinstance(truth, bool):
+        return given is truth
+    if isinstance(given, numbers.Real) and isinstance(truth, numbers.Real):
+        return bool(given == truth) or _close(given, truth)
+    return bool(given == truth)

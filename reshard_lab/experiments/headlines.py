@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reshard_lab.errors import ReshardError, need
+from reshard_lab.errors import ReshardError, choose, need
 from reshard_lab.experiments.pipelines import PAPER, PAPER_OF_SIGNAL
+from reshard_lab.experiments.tables import check_rows
 from reshard_lab.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -13,6 +14,12 @@ if TYPE_CHECKING:
 
 APART = 0.10
 """Differences above this are explained."""
+_COLUMNS = (
+    *("model", "method", "devices", "microbatches", "makespan_s", "tflops_per_device"),
+    *("device_tflops", "exposed_communication_share", "crossing_bytes", "compute_s"),
+    "transfers_s",
+)
+"""Of the table that is read."""
 
 
 def headlines(figure7: pd.DataFrame) -> pd.DataFrame:
@@ -25,6 +32,7 @@ def headlines(figure7: pd.DataFrame) -> pd.DataFrame:
     paper's least share) and ``why``: a sentence where that is over 10%, computed from the rows.
     """
     pandas = need("pandas", "notebooks", "the headlines")
+    check_rows("figure7", figure7, _COLUMNS)
     by = {(row["model"], row["method"]): row for row in figure7.to_dict("records")}
     models = list(dict.fromkeys(figure7["model"]))
     for name in models:
@@ -65,7 +73,7 @@ def _headline(
 
 
 def _kind(name: str) -> str:
-    return name.rpartition("-")[0]
+    return choose("kind of model", str(name).rpartition("-")[0], PAPER)
 
 
 def _over(one: dict[str, Any], other: dict[str, Any]) -> float:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from reshard_lab.errors import choose, need
 from reshard_lab.experiments.compare import Case, compare
 from reshard_lab.experiments.overlap import overlap_levels
+from reshard_lab.experiments.pipelines import several
 from reshard_lab.experiments.places import find_place, label_of, opened
-from reshard_lab.experiments.tables import stamp_rows
+from reshard_lab.experiments.tables import check_rows, stamp_rows
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import Measurement, run
 from reshard_lab.runtime.seat import devices_of
@@ -97,7 +98,8 @@ def ranking(frame: pd.DataFrame, by: str | Sequence[str], apart: float = 0.25) -
     ``as_predicted``: no two of them changed places whose predictions are more than ``apart`` of
     the shorter one apart. Closer ones may.
     """
-    names = [by] if isinstance(by, str) else list(by)
+    names = several("by", by)
+    check_rows("frame", frame, [*names, "method", "predicted_s", "measured_s"])
     rows = {}
     for point, part in frame.groupby(names if len(names) > 1 else names[0], sort=False):
         times = part[["method", "predicted_s", "measured_s"]].to_dict("records")

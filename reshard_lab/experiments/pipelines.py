@@ -7,11 +7,11 @@ plan's time on the described cluster (section 4; the overlap levels are the auth
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import choose, need, whole
+from reshard_lab.errors import ReshardError, choose, flag, need, of_kind, whole
 from reshard_lab.pipeline import PipelineTimeline, Workload, device_speed, gpt, schedule, simulate
 from reshard_lab.pipeline import u_transformer as u_net
 from reshard_lab.pipeline.loads import Moves, Times
@@ -114,7 +114,7 @@ def model(name: str, recompute: bool = False, **changes: Any) -> Workload:
     'GPT-1.3B'
     """
     names = {known.lower(): known for known in MODELS}
-    key = names.get(str(name).lower().replace("_", "-"), name)
+    key = names.get(str(name).lower().replace("_", "-"), name)  # what is no text is refused below
     kind, _, size = choose("workload", key, MODELS).rpartition("-")
     return {"GPT": gpt, "U-Transformer": u_net}[kind](size, recompute, **changes)
 
@@ -127,7 +127,7 @@ def cluster_for(work: Workload, preset: str = "p3.8xlarge") -> Cluster:
 
 
 def figure7(
-    models: Sequence[str] = MODELS,
+    models: str | Sequence[str] = MODELS,
     preset: str = "p3.8xlarge",
     recompute: bool = True,
     levels: Sequence[Level] = FIGURE7,
@@ -142,17 +142,18 @@ def figure7(
     ``tflops`` is of all devices. ``compute_s`` is forward and backward of one microbatch on the
     stage that takes longest, ``transfers_s`` everything that crosses for it, both ways.
     """
+    flag("recompute", recompute)
     made = [
         _row(name, model(name, recompute), level, preset, recompute)
-        for name in models
-        for level in levels
+        for name in several("models", models)
+        for level in _levels(levels)
     ]
     return need("pandas", "notebooks", "figure 7").DataFrame(made)
 
 
 def figure9(
-    models: Sequence[str] = MODELS[2:],
-    microbatches: Sequence[int] = (2, 4, 8, 16, 32),
+    models: str | Sequence[str] = MODELS[2:],
+    microbatches: int | Sequence[int] = (2, 4, 8, 16, 32),
     preset: str = "p3.8xlarge",
     recompute: bool = True,
     levels: Sequence[Level] = FIGURE9,
@@ -161,15 +162,33 @@ def figure9(
 
     A microbatch keeps its size: more of them are a larger batch. Columns as of ``figure7``.
     """
+    flag("recompute", recompute)
     made = []
-    for name in models:
+    for name in several("models", models):
         whole_model = model(name)
         samples = whole_model.batch // whole_model.microbatches
-        for count in microbatches:
+        for count in several("microbatches", microbatches):
             changes = {"microbatches": whole("microbatches", count, 1), "batch": samples * count}
             work = model(name, recompute, **changes)
-            made += [_row(name, work, level, preset, recompute) for level in levels]
+            made += [_row(name, work, level, preset, recompute) for level in _levels(levels)]
     return need("pandas", "notebooks", "figure 9").DataFrame(made)
+
+
+def several(what: str, given: Any) -> list[Any]:
+    """The entries of a list, or the one thing that was given in place of one.
+
+    >>> several("models", "GPT-1.3B"), several("microbatches", (2, 4))
+    (['GPT-1.3B'], [2, 4])
+    """
+    single = isinstance(given, (str, Level)) or not isinstance(given, Iterable)
+    found = [given] if single else list(given)
+    if not found:
+        raise ReshardError(f"{what} is empty; give at least one, or leave it out")
+    return found
+
+
+def _levels(given: Any) -> list[Level]:
+    return [of_kind("each of levels", level, Level) for level in several("levels", given)]
 
 
 def run_level(work: Workload, level: Level, preset: str = "p3.8xlarge") -> PipelineTimeline:

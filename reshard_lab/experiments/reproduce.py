@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reshard_lab.errors import ReshardError, need
+from reshard_lab.errors import ReshardError, choose, file_path, flag, need
 from reshard_lab.experiments.compare import compare
 from reshard_lab.experiments.figures import (
     FIGURE5,
@@ -84,6 +84,8 @@ def reproduce(
     ``full``; ``quiet`` leaves out the progress bar; ``patient`` waits for other programs to leave
     the cores.
     """
+    choose("size", size, dict.fromkeys(size for _, size in SIZES))
+    flag("quiet", quiet), flag("patient", patient)
     folder = _folder(out)
     tqdm = need("tqdm", "run", "a progress bar").tqdm
     need("pandas", "notebooks", "a reproduction"), need("matplotlib", "notebooks", "a chart")
@@ -176,9 +178,9 @@ def _of(suite: pd.DataFrame, methods: tuple[Any, ...]) -> pd.DataFrame:
 
 
 def _folder(out: str | Path) -> Path:
-    folder = Path(out)
+    folder = file_path("out", out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ReshardError(f"cannot make folder {str(out)!r}: {error.strerror}") from None
+        raise ReshardError(f"cannot make folder {str(folder)!r}: {error.strerror}") from None
     return folder

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, short
 from reshard_lab.plots.bars import Columns, Words, bars, save
 
 if TYPE_CHECKING:
@@ -42,6 +42,18 @@ class Table(NamedTuple):
     """What it says, in one line."""
     kind: str
     """``"measured"`` or ``"simulated"``."""
+
+
+def check_rows(what: str, frame: Any, columns: Iterable[str]) -> None:
+    """Raise ReshardError unless ``frame`` is a DataFrame with rows and with ``columns``."""
+    if not hasattr(frame, "to_dict") or not hasattr(frame, "columns"):
+        raise ReshardError(f"{what} must be a DataFrame, not {short(frame)}")
+    missing = [short(name) for name in columns if name not in frame.columns]
+    if missing:
+        has = ", ".join(map(str, frame.columns))
+        raise ReshardError(f"{what} has no column {', '.join(missing)}; it has {has or 'none'}")
+    if not len(frame):
+        raise ReshardError(f"{what} has no rows; give all rows of the function that makes it")
 
 
 def stamp_rows(frame: pd.DataFrame, label: str, environment: Mapping[str, Any]) -> pd.DataFrame:
