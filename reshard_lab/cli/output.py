@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,11 +19,19 @@ class Output(NamedTuple):
 
     text: str
     data: Any
-    """Printed as JSON under ``--json``."""
+    """Printed as JSON under ``--json``; a number that is not finite, which JSON lacks, as null."""
 
     def render(self, as_json: bool) -> str:
         """What goes to standard output."""
-        return json.dumps(self.data, indent=2) if as_json else self.text
+        return json.dumps(_finite(self.data), indent=2, allow_nan=False) if as_json else self.text
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 Show = Callable[[Any], str]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from reshard_lab.cli.output import Output
-from reshard_lab.errors import ReshardError, write_text
+from reshard_lab.errors import ReshardError, choose, file_path, whole, write_text
 from reshard_lab.experiments.pipelines import MODELS, cluster_for, model
 from reshard_lab.pipeline import SCHEDULES, PipelineTimeline, device_speed, schedule, simulate
 from reshard_lab.pipeline.timeline import Event
@@ -20,6 +22,15 @@ from reshard_lab.units import format_bytes, format_seconds
 
 HELP = "simulate a training pipeline: makespan, bubble, exposed communication, memory"
 _TIMES = ("forward", "backward", "weight", "transfer", "backward_transfer")
+_OPTIONS = {
+    "forward_s": "--forward",
+    "backward_s": "--backward",
+    "weight_s": "--weight",
+    "forward_transfer_s": "--transfer",
+    "backward_transfer_s": "--backward-transfer",
+    "schedule('inference', ...)": "--schedule inference",
+}
+"""What the library calls an argument, and what it is called here."""
 _OF_WORKLOAD = ("preset", "strategy", "recompute")
 
 
@@ -68,13 +79,27 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Output:
     """Simulate, write the files asked for, and print where the time went."""
+    try:
+        return _run(args)
+    except ReshardError as error:
+        raise ReshardError(_in_options(str(error))) from None
+
+
+def _in_options(words: str) -> str:
+    """An error of ``pipeline.simulate`` in the words of the command line.
+
+    >>> _in_options("backward_s is missing")
+    '--backward is missing'
+    """
+    for name, option in _OPTIONS.items():
+        words = re.sub(rf"(?<![\w'-]){re.escape(name)}(?!\w)", option, words)
+    return words
+
+
+def _run(args: argparse.Namespace) -> Output:
+    _check(args)
     stages, microbatches, arguments, about = _work(args)
     overlapped = not args.no_overlap
-    if args.compare and args.schedule in ("interleaved_1f1b", "inference"):
-        raise ReshardError(
-            f"--compare puts 1F1B beside other schedules of the same work, but {args.schedule} "
-            "differs in it (pieces of the model, or no backward); leave --compare out"
-        )
 
     def simulated(name: str, overlap: bool, delay: bool, chunks: int | None) -> PipelineTimeline:
         lists = schedule(name, stages, microbatches, chunks, delay)
@@ -96,6 +121,34 @@ def run(args: argparse.Namespace) -> Output:
     if args.compare:
         data["compared"] = [{"name": n, **pipeline_data(t)} for n, t in named.items()]
     return Output(text, data)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what does not go together, in the words of the command line."""
+    choose("--schedule", args.schedule, SCHEDULES)
+    for name in ("stages", "microbatches", "chunks"):
+        if getattr(args, name) is not None:
+            whole(f"--{name}", getattr(args, name), 1)
+    if args.compare and args.schedule in ("interleaved_1f1b", "inference"):
+        raise ReshardError(
+            f"--compare puts 1F1B beside other schedules of the same work, but {args.schedule} "
+            "differs in it (pieces of the model, or no backward); leave --compare out"
+        )
+    if args.chunks not in (None, 1) and args.schedule != "interleaved_1f1b":
+        raise ReshardError(
+            f"--chunks {args.chunks} needs --schedule interleaved_1f1b: with {args.schedule} a "
+            "stage has one piece of the model"
+        )
+    written: dict[Path, str] = {}
+    for name in ("svg", "trace", "csv"):
+        given = getattr(args, name)
+        if given is not None:
+            path = file_path(f"--{name}", given).resolve()
+            if path in written:
+                raise ReshardError(
+                    f"--{written[path]} and --{name} both write {given!r}; give each its own file"
+                )
+            written[path] = name
 
 
 def _work(args: argparse.Namespace) -> tuple[int, int, dict[str, Any], dict[str, str]]:
