@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from reshard_lab.boxes import box_text
-from reshard_lab.errors import whole
+from reshard_lab.errors import of_kind, whole
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots.layouts import draw_layouts
 from reshard_lab.resharding import ReshardingTask
@@ -26,7 +26,7 @@ def layout_explorer(task: ReshardingTask | None = None, highlight: int = 0) -> E
     The picture is ``plots.draw_layouts``. Controls: ``shape``, ``dtype``, ``src_mesh``,
     ``src_spec``, ``src_rule``, ``dst_mesh``, ``dst_spec``, ``dst_rule``, ``axes``, ``unit``.
     """
-    start = figure2() if task is None else task
+    start = figure2() if task is None else of_kind("task", task, ReshardingTask)
     most = max(len(start.unit_tasks) - 1, 0)
     groups = task_controls(start)
     groups["Show"] = {

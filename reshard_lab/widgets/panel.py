@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from reshard_lab.errors import ReshardError, choose, need
+from reshard_lab.errors import ReshardError, choose, flag, need, short, whole
 from reshard_lab.plots.svg import Figure
 
 Groups = Mapping[str, Mapping[str, Any]]
@@ -228,11 +228,20 @@ def table_html(rows: Sequence[Sequence[object]], title: str = "data") -> str:
 
 def text(description: str, value: str, width: str = "16em") -> Any:
     """A field of text; it takes effect on Enter, or when it is left."""
+    if not isinstance(value, str):
+        raise ReshardError(
+            f"{description} must be text, as it stands in the field, not {short(value)}"
+        )
     return _widgets().Text(value, description=description, continuous_update=False, **_look(width))
 
 
 def menu(description: str, options: Sequence[Any], value: Any, width: str = "16em") -> Any:
     """A choice of one of ``options`` (or of pairs of a label and a value)."""
+    values = [one[1] if isinstance(one, tuple) else one for one in options]
+    if value not in values:
+        raise ReshardError(
+            f"{description} cannot be {short(value)}; it is one of {', '.join(map(str, values))}"
+        )
     return _widgets().Dropdown(
         options=options, value=value, description=description, **_look(width)
     )
@@ -241,15 +250,22 @@ def menu(description: str, options: Sequence[Any], value: Any, width: str = "16e
 def slider(
     description: str, value: int, least: int, most: int, step: int = 1, width: str = "24em"
 ) -> Any:
-    """A whole number, drawn anew while it moves."""
+    """A whole number from ``least`` to ``most``, drawn anew while it moves."""
     return _widgets().IntSlider(
-        value, min=least, max=most, step=step, description=description, **_look(width)
+        whole(description, value, least, most),
+        min=least,
+        max=most,
+        step=step,
+        description=description,
+        **_look(width),
     )
 
 
 def checkbox(description: str, value: bool) -> Any:
     """Yes or no."""
-    return _widgets().Checkbox(value, description=description, indent=False, **_look("16em"))
+    return _widgets().Checkbox(
+        flag(description, value), description=description, indent=False, **_look("16em")
+    )
 
 
 def _look(width: str) -> dict[str, Any]:

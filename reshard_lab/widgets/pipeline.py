@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reshard_lab.errors import need
+from reshard_lab.errors import ReshardError, need, short
 from reshard_lab.pipeline import SCHEDULES, PipelineTimeline, schedule, simulate
 from reshard_lab.plots.memory import draw_memory
 from reshard_lab.plots.pipeline import draw_pipeline
@@ -53,8 +53,10 @@ def pipeline_explorer(
     return explorer("pipeline explorer", groups, _view)
 
 
-def _fine(description: str, value: float, most: float) -> Any:
-    """A number to the tenth, drawn anew while it moves."""
+def _fine(description: str, value: Any, most: float) -> Any:
+    """A number to the tenth, from 0 to ``most``, drawn anew while it moves."""
+    if not isinstance(value, (int, float)) or not 0 <= value <= most:
+        raise ReshardError(f"{description} must be from 0 to {most:g}, not {short(value)}")
     return need("ipywidgets", "notebooks", "an explorer").FloatSlider(
         value,
         min=0.0,
@@ -110,7 +112,8 @@ def _facts(found: dict[str, PipelineTimeline]) -> dict[str, str]:
     }
     if len(found) == 2:
         (_, one), (name, two) = found.items()
-        facts["time over that of " + name] = f"{one.makespan_s / two.makespan_s:.3f}"
+        if two.makespan_s:
+            facts["time over that of " + name] = f"{one.makespan_s / two.makespan_s:.3f}"
     return facts
 
 

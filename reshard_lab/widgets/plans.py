@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, choose
+from reshard_lab.errors import ReshardError, choose, of_kind, short, whole
 from reshard_lab.layout import Layout
 from reshard_lab.planning import plan
 from reshard_lab.planning.gantt import Bar, Gantt
@@ -45,12 +45,16 @@ def plan_explorer(
     moments at which a delivery of any plan begins; what begins there, and what it has waited
     for, stands under the picture.
     """
+    of_kind("methods", methods, Sequence, "give pairs of a strategy and a scheduler")
     if not 1 <= len(methods) <= len(_SIDE):
         raise ReshardError(f"give one to {len(_SIDE)} methods to compare, not {len(methods)}")
-    for strategy, scheduler in methods:
+    for pair in methods:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise ReshardError(f"a method is (strategy, scheduler), not {short(pair)}")
+        strategy, scheduler = pair
         choose("strategy", strategy, (*STRATEGIES, "auto"))
         choose("scheduler", scheduler, METHODS)
-    start = _case9() if task is None else task
+    start = _case9() if task is None else of_kind("task", task, ReshardingTask)
     groups = task_controls(start)
     for i, name in enumerate(_SIDE):
         strategy, scheduler = methods[i] if i < len(methods) else (_NONE, "auto")
@@ -60,7 +64,7 @@ def plan_explorer(
             f"scheduler{i + 1}": menu("scheduler", METHODS, scheduler),
         }
     groups["All plans"] = {
-        "chunks": slider("chunks", chunks, 1, max(200, chunks)),
+        "chunks": slider("chunks", whole("chunks", chunks, 1), 1, max(200, chunks)),
         "step": slider("step", 0, 0, 1),
     }
 

@@ -6,14 +6,22 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError
 from reshard_lab.plots.strategy import NAMES, draw_strategy
 from reshard_lab.simulation.delivery import one_sender
 from reshard_lab.simulation.timeline import Timeline
 from reshard_lab.strategies import closed_form_s
-from reshard_lab.units import format_bytes, format_seconds, parse_bandwidth, parse_bytes
+from reshard_lab.units import (
+    format_bytes,
+    format_rate,
+    format_seconds,
+    parse_bandwidth,
+    parse_bytes,
+)
 from reshard_lab.widgets.panel import Explorer, View, explorer, menu, slider, text
 
 MOST_HOSTS, MOST_DEVICES, MOST_CHUNKS = 6, 4, 100
+_MOST_BYTES, _MOST_BPS = 2**50, 1.25e14
 STEPS = 48
 """Positions of the moment's slider: parts of the whole time."""
 _FORMULAS: dict[str, tuple[str, Callable[[float, int, int, int], float]]] = {
@@ -70,6 +78,11 @@ def _view(
 ) -> View:
     nbytes = parse_bytes(size, "size")
     rate = parse_bandwidth(nic, "rate of a NIC")
+    if not 1 <= nbytes <= _MOST_BYTES or not 1 <= rate <= _MOST_BPS:
+        raise ReshardError(
+            f"{size} at {nic} cannot be played; size is from 1B to {format_bytes(_MOST_BYTES)}, "
+            f"rate of a NIC from 8bit/s to {format_rate(_MOST_BPS)}"
+        )
     setting = nbytes, hosts, devices, chunks, rate, nic_latency_us / 1e6
     timeline = _simulated(strategy, *setting)
     took, t = timeline.duration_s, nbytes / rate

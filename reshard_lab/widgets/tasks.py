@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, of_kind
 from reshard_lab.layout import RULES, Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning.explain import device_list
@@ -31,6 +31,7 @@ def figure2() -> ReshardingTask:
 
 def task_controls(task: ReshardingTask) -> dict[str, dict[str, Any]]:
     """Groups of controls that say ``task``, for ``task_of``."""
+    of_kind("task", task, ReshardingTask)
     names = [name for name in ITEMSIZE if "_" not in name]
     tensor = {
         "shape": text("shape", ",".join(map(str, task.shape))),
@@ -80,10 +81,17 @@ def task_of(
     return ReshardingTask(
         parse_shape(shape),
         dtype,
-        Layout(src, src_spec, src_rule),
-        Layout(dst, dst_spec, dst_rule),
+        _layout("source", src, src_spec, src_rule),
+        _layout("destination", dst, dst_spec, dst_rule),
         _large_enough(cluster, per, [src, dst]),
     )
+
+
+def _layout(end: str, mesh: Mesh, spec: str, rule: str) -> Layout:
+    try:
+        return Layout(mesh, spec, rule)
+    except ReshardError as error:
+        raise ReshardError(f"{end}: {error}") from None
 
 
 def totals(task: ReshardingTask) -> dict[str, str]:

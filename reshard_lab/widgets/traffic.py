@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, of_kind, short
 from reshard_lab.layout import Layout
 from reshard_lab.planning import Plan, plan
 from reshard_lab.planning.traffic import traffic
@@ -70,7 +70,11 @@ def _named(
         return {f"{tasks.src.spec} to {tasks.dst.spec}, {shape} {tasks.dtype}": tasks}
     if not tasks:
         raise ReshardError("traffic_explorer got no tasks; give one, several by name, or none")
-    return dict(tasks)
+    of_kind("tasks", tasks, Mapping, "give one task, or several as {name: task}")
+    return {
+        str(name): of_kind(f"task {short(name)}", task, ReshardingTask)
+        for name, task in tasks.items()
+    }
 
 
 def _example() -> ReshardingTask:
