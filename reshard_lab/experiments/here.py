@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from reshard_lab.errors import choose, need
+from reshard_lab.errors import ReshardError, choose, need
 from reshard_lab.experiments.compare import Case, compare
 from reshard_lab.experiments.overlap import overlap_levels
 from reshard_lab.experiments.pipelines import several
@@ -78,8 +78,13 @@ def measure_here(
     except SlowError as error:  # raised on entry, before anything is measured
         if where is not None:
             raise
-        why = f"Not on an emulated cluster: {error}."
+        why = f"Not on an emulated cluster: {_reason(error)}."
     return _measure(cases, "local", why, repeats, warmup)
+
+
+def _reason(error: ReshardError) -> str:
+    """What an error says, without its advice on what to ask for in place of that."""
+    return str(error).partition(";")[0]
 
 
 def _measure(
@@ -147,7 +152,7 @@ def on_this_machine(work: Callable[[str], T]) -> T:
         if name == "emulated":
             return work(name)
     except SlowError as error:  # raised on entry, before anything is measured
-        why = f"Not on an emulated cluster: {error}."
+        why = f"Not on an emulated cluster: {_reason(error)}."
     print(why)
     return work("local")
 
@@ -162,7 +167,7 @@ def overlap_here(**how: Any) -> Results | Skipped:
     try:
         frame = overlap_levels(**how)
     except SlowError as error:
-        return Skipped(str(error))
+        return Skipped(_reason(error))
     shown = ["level", "about", "simulated_s", "measured_s", "fastest_s", "slowest_s", "ratio"]
     labels = dict.fromkeys(frame["label"])
     return Results(frame[shown].set_index("level").round(3), "; ".join(labels), name)
