@@ -47,7 +47,7 @@ def mesh_axes(text: str, what: str = "mesh") -> tuple[int, ...]:
             f"{what} {short(text)} has {math.prod(axes)} devices; {MOST_DEVICES} at most"
         )
     return tuple(
-        whole(f"length of axis {i} of {what} {short(text)}", n, 1) for i, n in enumerate(axes)
+        whole(f"length of axis {i} of {what} {short(text)[1:-1]}", n, 1) for i, n in enumerate(axes)
     )
 
 

@@ -109,7 +109,7 @@ def test_strategy_explorer_follows_its_sliders():
     assert any("They are many" in w for w in words(made))
     keeps_its_picture(made, "size &#x27;64MB/s&#x27; is not a number of bytes", size="64MB/s")
     keeps_its_picture(made, "rate of a NIC &#x27;fast&#x27; is not a rate", nic="fast")
-    keeps_its_picture(made, "nbytes must be at least 1", size="0B")
+    keeps_its_picture(made, "0B at 10Gbps cannot be played; size is from 1B", size="0B")
 
 
 def test_traffic_explorer_compares_strategies_of_a_task():

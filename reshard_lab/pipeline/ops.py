@@ -23,7 +23,7 @@ from reshard_lab.errors import ReshardError, short
 FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = "F", "B", "I", "W"
 NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 
-_OP = re.compile(r"([FBIW])([0-9]{1,9})(?:\.([0-9]{1,9}))?\Z")
+_OP = re.compile(r"([FBIW])([0-9]{1,18})(?:\.([0-9]{1,18}))?\Z")
 
 
 class Op(NamedTuple):
