@@ -243,7 +243,6 @@ def take_part(worker: Worker) -> None:
     if role is None:
         return
     me = worker.ranks[worker.device]
-    worker.progress.begin(me, 0)
     member = Member(job, role, lines, worker.folder, worker.observe, ready_by)
     worker.report(event="repeat", cpu=None)
     steps, gradients = [], {}
