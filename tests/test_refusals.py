@@ -54,6 +54,7 @@ def test_chunks_count_too_and_large_schedules_remain():
     lists = pipeline.schedule("interleaved_1f1b", 64, 1024, 2)
     assert sum(map(len, lists)) == 64 * 1024 * 2 * 2
     says("which is not an op", pipeline.simulate, [["F" + "9" * 5000, "B0"]], 1, 2)
+    says("skips must be a Sequence, not 3", pipeline.simulate, TWO, 1, 2, skips=3)
     says("at most 10000", pipeline.gpt, "1.3B", stages=10**9)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reshard_lab.errors import ReshardError, flag, short, whole
+from reshard_lab.errors import ReshardError, flag, of_kind, short, whole
 from reshard_lab.pipeline.checking import check
 from reshard_lab.pipeline.engine import carry_out
 from reshard_lab.pipeline.graph import Route, build
@@ -95,6 +95,7 @@ def simulate(
     checked = check(schedule)
     lists = checked.lists
     compute = compute_loads(lists, forward_s, backward_s, weight_s)
+    of_kind("skips", skips, Sequence, "give a list of Skip(source, target, forward_transfer_s)")
     further = [_skip(i, s, lists) for i, s in enumerate(skips)]
     moves = [forward_transfer_s, backward_transfer_s, *[m for s in further for m in s[2:]]]
     tensors = [task for move in moves for task in tasks_in(move)]
