@@ -23,10 +23,11 @@ from reshard_lab.runtime.board import Deadline, LateError, PeerError
 from reshard_lab.runtime.protocol import Position
 from reshard_lab.training.job import MODELS
 from reshard_lab.training.kit import together
-from reshard_lab.training.member import OVER, RUNS, WAITS, Groups, UnderWay
+from reshard_lab.training.member import OVER, RUNS, WAITS, Groups, Member, UnderWay
 from reshard_lab.training.record import Compared, compare
 from reshard_lab.training.run import last_item
 from reshard_lab.training.settle import find_model
+from reshard_lab.training.walk import Clock
 
 pytest.importorskip("torch")
 CLUSTER = rl.Cluster(hosts=4, devices_per_host=2)
@@ -387,6 +388,21 @@ def test_a_model_entered_in_the_list_is_found(monkeypatch):
     text = r"'unet', 'mine' or a record of sizes \(Transformer, UNet, Mine\), not 3"
     with pytest.raises(rl.ReshardError, match=text):
         find_model(3)
+
+
+def test_an_op_is_said_to_run_when_its_input_has_come():
+    notes = []
+
+    def run(op, mailbox, began):
+        notes.append("awaits")
+        began()
+        return {}
+
+    member = SimpleNamespace(
+        job=job_of(), compute=SimpleNamespace(run=run), note=lambda *note: notes.append(note)
+    )
+    Member._op(member, 0, None, Clock(1))
+    assert notes == [("copy", 0, WAITS), "awaits", ("copy", 0, RUNS), ("copy", 0, OVER)]
 
 
 def test_last_operations():
