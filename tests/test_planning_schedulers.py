@@ -109,14 +109,17 @@ def test_saved_plans_are_the_same_plans(task, scheduler, tmp_path_factory):
 @relaxed
 @given(task=reshardings(most_elements=4000), scheduler=st.sampled_from(SCHEDULERS))
 def test_predictions_are_above_the_bound_and_simulated_alike(task, scheduler):
-    """With an order the simulator is never slower; without, both share ports max-min fairly."""
+    """With an order the simulator is never slower; without, both share ports max-min fairly.
+
+    Without, where all is latency, a transfer may end a message or two later than foreseen.
+    """
     plan = rl.plan(task, scheduler=scheduler, chunks=8)
     assert plan.makespan_s >= plan.lower_bound_s * (1 - 1e-9)
     simulated = rl.simulate(plan, "fluid").duration_s
     if plan.ordered:
         assert simulated <= plan.makespan_s * (1 + 1e-9)
     else:
-        assert simulated <= plan.makespan_s * 1.05
+        assert simulated <= plan.makespan_s * 1.05 + 2 * task.cluster.nic_latency_s
 
 
 @pytest.mark.parametrize("name", CUT + RELAYED)
