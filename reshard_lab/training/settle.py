@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, choose, whole
+from reshard_lab.errors import ReshardError, choose, flag, short, whole
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.pipeline.checking import check as check_lists
@@ -64,8 +65,8 @@ def settle(
     timeout_s: float,
 ) -> tuple[Job, Cluster]:
     """The job that ``train`` is asked for, without its plans, and the cluster it is placed on."""
-    whole("steps", steps, 1), whole("warmup", warmup), whole("seed", seed)
-    Deadline(timeout_s)
+    whole("steps", steps, 1), whole("warmup", warmup), whole("seed", seed, most=2**63 - 1)
+    limit = Deadline(timeout_s).timeout_s
     if not (compute == "real" or isinstance(compute, Paced)):
         raise ReshardError(f"compute must be 'real' or a Paced(...), not {compute!r}")
     sizes = find_model(model)
@@ -73,10 +74,16 @@ def settle(
     given = default_stages(len(ops), sizes) if stages is None else list(stages)
     meshes, placed = place(given, cluster)
     paced = pace_of(compute, ops) if isinstance(compute, Paced) else None
+    longest = max((s for seconds in (paced or {}).values() for s in seconds), default=0.0)
+    if longest > limit:
+        raise ReshardError(
+            f"an op is paced at {longest:g} s, longer than timeout_s={limit:g} allows a step; give "
+            "a shorter pace or a longer timeout_s"
+        )
     job = Job(
         model=sizes,
         schedule=ops,
-        overlap=bool(overlap),
+        overlap=flag("overlap", overlap),
         meshes=[mesh.array().tolist() for mesh in meshes],
         specs=[spec for _, spec in given],
         batch=check_batch(batch, ops),
@@ -85,8 +92,8 @@ def settle(
         learning_rate=check_rate(learning_rate),
         seed=seed,
         paced=paced,
-        reference=bool(check) and paced is None,
-        timeout_s=float(timeout_s),
+        reference=flag("check", check) and paced is None,
+        timeout_s=limit,
         plans=[],
     )
     check_stages(job)
@@ -121,7 +128,7 @@ def find_schedule(
     else:
         if chunks is not None or delay_weights:
             raise ReshardError("chunks and delay_weights go with a schedule's name, not with lists")
-        made = [list(ops) for ops in schedule]
+        made = schedule  # type: ignore[assignment]
     lists = check_lists(made).lists
     if not lists.trains:
         raise ReshardError("the schedule has no backward, so nothing is trained; use another one")
@@ -134,7 +141,7 @@ def find_schedule(
         raise ReshardError(
             f"the schedule has {lists.microbatches} microbatches, but microbatches={microbatches}"
         )
-    return made
+    return [list(ops) for ops in made]
 
 
 def count_stages(stages: object) -> int | None:
@@ -150,9 +157,14 @@ def count_stages(stages: object) -> int | None:
 
 def check_rate(learning_rate: object) -> float:
     """``learning_rate`` as a finite number."""
-    if isinstance(learning_rate, (int, float)) and math.isfinite(learning_rate):
-        return float(learning_rate)
-    raise ReshardError(f"learning_rate must be a number, not {learning_rate!r}")
+    try:
+        if type(learning_rate) is not bool and isinstance(learning_rate, Real):
+            rate = float(learning_rate)
+            if math.isfinite(rate):
+                return rate
+    except OverflowError:
+        pass
+    raise ReshardError(f"learning_rate must be a finite number, not {short(learning_rate)}")
 
 
 def default_stages(count: int, model: Transformer | UNet) -> list[tuple[Mesh | Sequence[int], str]]:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, choose
+from reshard_lab.errors import ReshardError, choose, of_kind
 from reshard_lab.runtime.emulated import EmulatedCluster, emulation_of
 from reshard_lab.runtime.launch import Pool
 
@@ -53,6 +53,8 @@ class Opened(NamedTuple):
 
 def find_venue(where: str | Pool | EmulatedCluster, cluster: Cluster | None) -> Venue:
     """The place called ``where``; an EmulatedCluster has its own cluster."""
+    if cluster is not None:
+        of_kind("cluster", cluster, Cluster, "reshard_lab.Cluster(...) makes one")
     if isinstance(where, EmulatedCluster):
         if cluster is not None and cluster != where.cluster:
             raise ReshardError(
