@@ -140,3 +140,25 @@ def test_levels_that_delay_weights_do(monkeypatch):
 def test_transfers_that_take_no_time(transfer):
     with pytest.raises(rl.ReshardError, match="transfer must be a share of forward_s above 0"):
         overlap_levels(transfer)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"repeats": 0}, "repeats must be at least 1"),
+        ({"warmup": -1}, "warmup must be at least 0"),
+        ({"microbatches": 0}, "microbatches must be at least 1"),
+        ({"keep": 3}, "keep must be a list to add the runs to, not 3"),
+        ({"on": "emulated"}, "on must be an open EmulatedCluster, not 'emulated'"),
+    ],
+)
+def test_levels_that_cannot_be_measured_start_no_cluster(monkeypatch, options, text):
+    monkeypatch.setattr("reshard_lab.experiments.overlap.emulated", None)
+    with pytest.raises(rl.ReshardError, match=text):
+        overlap_levels(**options)
+
+
+@pytest.mark.parametrize("transfer", [1e-9, 1e9])
+def test_transfers_of_too_little_or_too_much_say_what_fits(transfer):
+    with pytest.raises(rl.ReshardError, match=r"give a transfer .* between 8 KiB and 256 MiB"):
+        overlap_levels(transfer, on=rl.EmulatedCluster(4, 2))

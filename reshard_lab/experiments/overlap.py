@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from reshard_lab.errors import ReshardError, need, whole
+from reshard_lab.errors import ReshardError, need, short, whole
 from reshard_lab.experiments.pipelines import FIGURE9, Level
 from reshard_lab.experiments.places import emulated
-from reshard_lab.units import parse_seconds
+from reshard_lab.units import format_bytes, format_seconds, parse_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +25,8 @@ LEVELS = (
 """The levels of the authors' artifact: the first three bars of figure 9, and their bound."""
 _HIDDEN = 512
 _SAMPLES = 2  # of a microbatch: one a device, on stages that cut samples
+_TOKEN_BYTES = _SAMPLES * _HIDDEN * 4
+_LONGEST = 2**16  # tokens
 
 
 def overlap_levels(
@@ -60,6 +62,7 @@ def overlap_levels(
     ``verified`` (every tensor came whole; never under signal) and ``label``.
     """
     from reshard_lab.pipeline import Paced, Transformer, train
+    from reshard_lab.runtime import EmulatedCluster
     from reshard_lab.training.settle import default_stages
 
     pd = need("pandas", "notebooks", "a table of overlap levels")
@@ -67,11 +70,22 @@ def overlap_levels(
     back = 2 * ahead if backward_s is None else parse_seconds(backward_s, "backward_s")
     if not (isinstance(transfer, (int, float)) and 0 < transfer < float("inf")):
         raise ReshardError(f"transfer must be a share of forward_s above 0, not {transfer!r}")
-    whole("stages", stages, 2)
+    whole("stages", stages, 2), whole("microbatches", microbatches, 1)
+    whole("repeats", repeats, 1), whole("warmup", warmup)
+    if not (keep is None or isinstance(keep, list)):
+        raise ReshardError(f"keep must be a list to add the runs to, not {short(keep)}")
+    if not (on is None or isinstance(on, EmulatedCluster)):
+        raise ReshardError(f"on must be an open EmulatedCluster, not {short(on)}")
     rows = []
     with emulated(stages, 2) if on is None else nullcontext(on) as place:
         nbytes = transfer * ahead * place.cluster.nic_Bps
-        sequence = max(1, round(nbytes / (_SAMPLES * _HIDDEN * 4)))
+        sequence = round(nbytes / _TOKEN_BYTES)
+        if not 2 <= sequence <= _LONGEST:
+            raise ReshardError(
+                f"a transfer of {format_seconds(transfer * ahead)} moves {format_bytes(nbytes)} "
+                f"here; give a transfer (times forward_s) that moves between "
+                f"{format_bytes(2 * _TOKEN_BYTES)} and {format_bytes(_LONGEST * _TOKEN_BYTES)}"
+            )
         model = Transformer(blocks=stages, hidden=_HIDDEN, sequence=sequence)
         for level in LEVELS:
             run = train(
