@@ -1,30 +1,17 @@
 """run_rank with the carriers made for NCCL, on gloo (tests/carrier_ranks.py)."""
 
-import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+import rank_programs
 
 pytest.importorskip("torch")
-PROGRAM = Path(__file__).parent / "carrier_ranks.py"
 
 
 @pytest.fixture(scope="module")
 def results():
     """What every rank of every scenario returned; one program runs them all."""
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM)],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return rank_programs.results_of("carrier_ranks.py", 400)
 
 
 @pytest.mark.distributed

@@ -1,12 +1,7 @@
 """run_rank inside torch.distributed programs (tests/runtime_ranks.py)."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+import rank_programs
 from random_plans import traced_plans
 
 import reshard_lab as rl
@@ -15,21 +10,12 @@ from reshard_lab.runtime.board import Board, Deadline, LateError
 from reshard_lab.runtime.control import Duplex
 
 pytest.importorskip("torch")
-PROGRAM = Path(__file__).parent / "runtime_ranks.py"
 
 
 @pytest.fixture(scope="module")
 def results():
     """What every rank of every scenario returned; one program runs them all."""
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM)],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return rank_programs.results_of("runtime_ranks.py", 400)
 
 
 @pytest.mark.distributed

@@ -1,32 +1,18 @@
 """Gradients flow back through a resharding, in any torch.distributed program."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+import rank_programs
 
 import reshard_lab as rl
 from reshard_lab.training import reshard
 
 pytest.importorskip("torch")
-PROGRAM = Path(__file__).parent / "training_ranks.py"
 
 
 @pytest.fixture(scope="module")
 def results():
     """What every rank of every scenario returned."""
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return rank_programs.results_of("training_ranks.py", 200)
 
 
 @pytest.mark.distributed

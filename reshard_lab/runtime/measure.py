@@ -20,8 +20,29 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+class Timed:
+    """Figures of what was timed several times."""
+
+    times_s: tuple[float, ...]
+
+    @property
+    def median_s(self) -> float:
+        """Median time."""
+        return statistics.median(self.times_s)
+
+    @property
+    def min_s(self) -> float:
+        """Shortest time."""
+        return min(self.times_s)
+
+    @property
+    def spread(self) -> float:
+        """(longest - shortest) / median."""
+        return (max(self.times_s) - self.min_s) / self.median_s
+
+
 @dataclass(frozen=True, repr=False)
-class Measurement:
+class Measurement(Timed):
     """The times of one plan, carried out several times.
 
     A time runs from a barrier of all devices to the end of the slowest one, in seconds.
@@ -47,21 +68,6 @@ class Measurement:
     """Where it was measured: backend, link, machine, versions, commit."""
     predicted_here: bool = False
     """Whether the plan's cluster has the NICs that it was measured on."""
-
-    @property
-    def median_s(self) -> float:
-        """Median time."""
-        return statistics.median(self.times_s)
-
-    @property
-    def min_s(self) -> float:
-        """Shortest time."""
-        return min(self.times_s)
-
-    @property
-    def spread(self) -> float:
-        """(longest - shortest) / median."""
-        return (max(self.times_s) - self.min_s) / self.median_s
 
     @property
     def bandwidth_Bps(self) -> float:

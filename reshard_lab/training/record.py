@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from reshard_lab.errors import ReshardError
 from reshard_lab.pipeline.timeline import PipelineTimeline
+from reshard_lab.runtime.measure import Timed
 from reshard_lab.training.transformer import Transformer
 from reshard_lab.training.unet import UNet
 from reshard_lab.units import format_seconds
@@ -23,7 +23,7 @@ LATER_RTOL = 1e-3
 
 
 @dataclass(frozen=True, repr=False)
-class TrainingRun:
+class TrainingRun(Timed):
     """A model trained in stages on several processes; made by ``pipeline.train``."""
 
     model: Transformer | UNet
@@ -50,21 +50,6 @@ class TrainingRun:
     as their plans predict."""
     environment: dict[str, Any]
     """Where it was measured: backend, link, machine, versions, commit."""
-
-    @property
-    def median_s(self) -> float:
-        """Median time of a step."""
-        return statistics.median(self.times_s)
-
-    @property
-    def min_s(self) -> float:
-        """Shortest time of a step."""
-        return min(self.times_s)
-
-    @property
-    def spread(self) -> float:
-        """(longest - shortest) / median."""
-        return (max(self.times_s) - self.min_s) / self.median_s
 
     @property
     def label(self) -> str:
