@@ -7,7 +7,7 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab.plots import svg
-from reshard_lab.widgets import panel
+from reshard_lab.widgets import controls, panel
 
 
 def draw(size: int, words: str) -> panel.View:
@@ -24,8 +24,8 @@ def draw(size: int, words: str) -> panel.View:
 
 def toy(**more: str) -> panel.Explorer:
     groups = {
-        "Numbers": {"size": panel.slider("size", 1, 0, 9)},
-        "": {"words": panel.text("words", "some")},
+        "Numbers": {"size": controls.slider("size", 1, 0, 9)},
+        "": {"words": controls.text("words", "some")},
     }
     return panel.explorer("toy", groups, draw, **more)
 
@@ -76,13 +76,15 @@ def test_other_exceptions_are_not_swallowed():
 
 
 def test_a_first_view_that_cannot_be_drawn_raises():
-    groups = {"": {"size": panel.slider("size", 1, 0, 9), "words": panel.text("words", "bad")}}
+    groups = {
+        "": {"size": controls.slider("size", 1, 0, 9), "words": controls.text("words", "bad")}
+    }
     with pytest.raises(rl.ReshardError, match="worse"):
         panel.explorer("toy", groups, draw)
 
 
 def test_every_control_needs_a_label():
-    groups = {"": {"size": panel.slider("", 1, 0, 9)}}
+    groups = {"": {"size": controls.slider("", 1, 0, 9)}}
     with pytest.raises(rl.ReshardError, match="control 'size' has no label"):
         panel.explorer("toy", groups, draw)
 

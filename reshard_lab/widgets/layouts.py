@@ -10,7 +10,8 @@ from reshard_lab.errors import of_kind, whole
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots.layouts import draw_layouts
 from reshard_lab.resharding import ReshardingTask
-from reshard_lab.widgets.panel import Explorer, View, explorer, menu, slider
+from reshard_lab.widgets.controls import menu, slider
+from reshard_lab.widgets.panel import Explorer, View, explorer
 from reshard_lab.widgets.tasks import figure2, task_controls, task_of, totals, unit_words
 
 

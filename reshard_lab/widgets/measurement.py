@@ -9,7 +9,8 @@ from reshard_lab.errors import ReshardError
 from reshard_lab.plots.measured import draw_measured
 from reshard_lab.plots.measurements import Table, case_of, records
 from reshard_lab.units import format_seconds
-from reshard_lab.widgets.panel import Explorer, View, explorer, menu
+from reshard_lab.widgets.controls import menu
+from reshard_lab.widgets.panel import Explorer, View, explorer
 
 ALL = "all"
 _QUANTITIES = [("effective bandwidth", "bandwidth"), ("time", "time")]

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from reshard_lab.errors import ReshardError, choose, flag, need, short, whole
+from reshard_lab.errors import ReshardError, choose, need
 from reshard_lab.plots.svg import Figure
+from reshard_lab.widgets import controls
 
 Groups = Mapping[str, Mapping[str, Any]]
 """``{heading: {name of a control: its widget}}``; an empty heading is not shown."""
@@ -56,7 +57,7 @@ class Explorer:
     """
 
     def __init__(self, title: str, groups: Groups, draw: Draw, play: str | None = None) -> None:
-        widgets = _widgets()
+        widgets = controls.ipywidgets()
         self.title = title
         self.controls: dict[str, Any] = {
             name: control for group in groups.values() for name, control in group.items()
@@ -64,14 +65,14 @@ class Explorer:
         self._draw = draw
         self._muted = False
         self._tallest = 0.0
-        self.player: Any = _player(widgets, self.controls[play]) if play is not None else None
+        self.player: Any = controls.player(self.controls[play]) if play is not None else None
         self.error, self.facts, self.picture, self.notes, self.table = (
             widgets.HTML() for _ in range(5)
         )
         self.error.layout.min_height = "30px"  # room for a line, so that nothing moves
         self.show_table = widgets.Checkbox(description="show the data table", indent=False)
         shown = [
-            _group(widgets, heading, group, self.player if play in group else None)
+            controls.column(heading, group, self.player if play in group else None)
             for heading, group in groups.items()
         ]
         bar = widgets.Box(shown, layout={"flex_flow": "row wrap", "align_items": "flex-start"})
@@ -103,11 +104,13 @@ class Explorer:
             choose("control", name, self.controls)
         before = {name: self.controls[name].value for name in values}
         with self._quiet():
-            for name, value in values.items():
-                if not _takes(self.controls[name], value):
-                    for other, was in before.items():
-                        self.controls[other].value = was
-                    raise ReshardError(_refusal(name, self.controls[name], value))
+            try:
+                for name, value in values.items():
+                    controls.put(name, self.controls[name], value)
+            except ReshardError:
+                for name, was in before.items():
+                    self.controls[name].value = was
+                raise
         self._changed()
 
     def _changed(self, _: object = None) -> None:
@@ -224,91 +227,6 @@ def table_html(rows: Sequence[Sequence[object]], title: str = "data") -> str:
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         f"{cut if count > MOST_ROWS else ''}</div>"
     )
-
-
-def text(description: str, value: str, width: str = "16em") -> Any:
-    """A field of text; it takes effect on Enter, or when it is left."""
-    if not isinstance(value, str):
-        raise ReshardError(
-            f"{description} must be text, as it stands in the field, not {short(value)}"
-        )
-    return _widgets().Text(value, description=description, continuous_update=False, **_look(width))
-
-
-def menu(description: str, options: Sequence[Any], value: Any, width: str = "16em") -> Any:
-    """A choice of one of ``options`` (or of pairs of a label and a value)."""
-    values = [one[1] if isinstance(one, tuple) else one for one in options]
-    if value not in values:
-        raise ReshardError(
-            f"{description} cannot be {short(value)}; it is one of {', '.join(map(str, values))}"
-        )
-    return _widgets().Dropdown(
-        options=options, value=value, description=description, **_look(width)
-    )
-
-
-def slider(
-    description: str, value: int, least: int, most: int, step: int = 1, width: str = "24em"
-) -> Any:
-    """A whole number from ``least`` to ``most``, drawn anew while it moves."""
-    return _widgets().IntSlider(
-        whole(description, value, least, most),
-        min=least,
-        max=most,
-        step=step,
-        description=description,
-        **_look(width),
-    )
-
-
-def checkbox(description: str, value: bool) -> Any:
-    """Yes or no."""
-    return _widgets().Checkbox(
-        flag(description, value), description=description, indent=False, **_look("16em")
-    )
-
-
-def _look(width: str) -> dict[str, Any]:
-    return {"style": {"description_width": "initial"}, "layout": {"width": width}}
-
-
-def _widgets() -> Any:
-    return need("ipywidgets", "notebooks", "an explorer")
-
-
-def _group(widgets: Any, heading: str, group: Mapping[str, Any], player: Any) -> Any:
-    """Controls below their heading, and the buttons that play one of them."""
-    words = [widgets.HTML(f"<b>{escape(heading)}</b>")] if heading else []
-    rows = [*words, *group.values(), *([player] if player is not None else [])]
-    return widgets.VBox(rows, layout={"margin": "0 16px 0 0"})
-
-
-def _player(widgets: Any, control: Any) -> Any:
-    """Buttons that move ``control``, in the browser, a step at a time."""
-    play = widgets.Play(min=control.min, max=control.max, interval=700, show_repeat=False)
-    # The first of the two gives the other its value when they are shown.
-    widgets.jslink((control, "value"), (play, "value"))
-    for end in ("min", "max"):
-        widgets.dlink((control, end), (play, end))
-    return play
-
-
-def _takes(control: Any, value: Any) -> bool:
-    """Set ``control`` to ``value``; whether it has it now (sliders go to their nearest end)."""
-    try:
-        control.value = value
-    except need("traitlets", "notebooks", "an explorer").TraitError:
-        return False
-    return bool(control.value == value)
-
-
-def _refusal(name: str, control: Any, value: Any) -> str:
-    allowed = ""
-    if hasattr(control, "options"):
-        allowed = f"; it offers {', '.join(map(str, control.options))}"
-    elif hasattr(control, "max"):
-        allowed = f"; it goes from {control.min} to {control.max}"
-    return f"control {name!r} cannot be {value!r}{allowed}"
 
 
 def _error_html(words: str) -> str:

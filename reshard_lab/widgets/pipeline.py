@@ -10,7 +10,8 @@ from reshard_lab.plots.memory import draw_memory
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.stack import stacked
 from reshard_lab.units import format_seconds, parse_seconds
-from reshard_lab.widgets.panel import Explorer, View, checkbox, explorer, menu, slider, text
+from reshard_lab.widgets.controls import checkbox, menu, slider, text
+from reshard_lab.widgets.panel import Explorer, View, explorer
 
 _NONE = "nothing"
 _PIECES = {"interleaved_1f1b": 2}

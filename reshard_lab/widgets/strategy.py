@@ -18,7 +18,8 @@ from reshard_lab.units import (
     parse_bandwidth,
     parse_bytes,
 )
-from reshard_lab.widgets.panel import Explorer, View, explorer, menu, slider, text
+from reshard_lab.widgets.controls import menu, slider, text
+from reshard_lab.widgets.panel import Explorer, View, explorer
 
 MOST_HOSTS, MOST_DEVICES, MOST_CHUNKS = 6, 4, 100
 _MOST_BYTES, _MOST_BPS = 2**50, 1.25e14

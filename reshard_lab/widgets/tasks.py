@@ -15,7 +15,7 @@ from reshard_lab.planning.explain import device_list
 from reshard_lab.resharding import ReshardingTask, UnitTask, nic_hosts
 from reshard_lab.texts import mesh_axes, parse_mesh, parse_shape
 from reshard_lab.units import ITEMSIZE, format_bytes, format_seconds
-from reshard_lab.widgets.panel import menu, text
+from reshard_lab.widgets.controls import menu, text
 
 MOST_DEVICES = 256
 """Devices of a mesh: more are not drawn, and would not follow a slider."""

@@ -14,7 +14,8 @@ from reshard_lab.plots.traffic import draw_traffic
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.strategies import STRATEGIES
 from reshard_lab.units import format_bytes, format_seconds
-from reshard_lab.widgets.panel import Explorer, View, explorer, menu
+from reshard_lab.widgets.controls import menu
+from reshard_lab.widgets.panel import Explorer, View, explorer
 
 Tasks: TypeAlias = ReshardingTask | Mapping[str, ReshardingTask] | None
 SCHEDULERS = ("load_balance", "naive", "greedy", "split", "concurrent")

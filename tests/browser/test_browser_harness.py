@@ -140,7 +140,7 @@ def test_what_goes_wrong_in_a_notebook_is_found(lab, page):
 
 TOY = """
 from reshard_lab.plots import svg
-from reshard_lab.widgets import panel
+from reshard_lab.widgets import controls, panel
 
 def draw(wide):
     if blinking and "toy" in globals():
@@ -150,7 +150,7 @@ def draw(wide):
     drawn = svg.document(200, 60, [svg.rect(5, 5, wide, 50, fill=svg.fill(0))], words)
     return panel.View(svg.figure(drawn, words, words), [["wide"], [wide]])
 
-toy = panel.explorer("toy", {"": {"wide": panel.slider("width", 50, 10, 90)}}, draw)
+toy = panel.explorer("toy", {"": {"wide": controls.slider("width", 50, 10, 90)}}, draw)
 toy
 """
 

@@ -1,0 +1,100 @@
+"""The controls of an explorer: each carries its label, and says what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from reshard_lab.errors import ReshardError, flag, need, short, whole
+
+
+def ipywidgets() -> Any:
+    """The library of controls, or the error that says how to install it."""
+    return need("ipywidgets", "notebooks", "an explorer")
+
+
+def text(description: str, value: str, width: str = "16em") -> Any:
+    """A field of text; it takes effect on Enter, or when it is left."""
+    if not isinstance(value, str):
+        raise ReshardError(
+            f"{description} must be text, as it stands in the field, not {short(value)}"
+        )
+    return ipywidgets().Text(
+        value, description=description, continuous_update=False, **_look(width)
+    )
+
+
+def menu(description: str, options: Sequence[Any], value: Any, width: str = "16em") -> Any:
+    """A choice of one of ``options`` (or of pairs of a label and a value)."""
+    values = [one[1] if isinstance(one, tuple) else one for one in options]
+    if value not in values:
+        raise ReshardError(
+            f"{description} cannot be {short(value)}; it is one of {', '.join(map(str, values))}"
+        )
+    return ipywidgets().Dropdown(
+        options=options, value=value, description=description, **_look(width)
+    )
+
+
+def slider(
+    description: str, value: int, least: int, most: int, step: int = 1, width: str = "24em"
+) -> Any:
+    """A whole number from ``least`` to ``most``, drawn anew while it moves."""
+    return ipywidgets().IntSlider(
+        whole(description, value, least, most),
+        min=least,
+        max=most,
+        step=step,
+        description=description,
+        **_look(width),
+    )
+
+
+def checkbox(description: str, value: bool) -> Any:
+    """Yes or no."""
+    return ipywidgets().Checkbox(
+        flag(description, value), description=description, indent=False, **_look("16em")
+    )
+
+
+def player(control: Any) -> Any:
+    """Buttons that move ``control``, in the browser, a step at a time."""
+    widgets = ipywidgets()
+    play = widgets.Play(min=control.min, max=control.max, interval=700, show_repeat=False)
+    # The first of the two gives the other its value when they are shown.
+    widgets.jslink((control, "value"), (play, "value"))
+    for end in ("min", "max"):
+        widgets.dlink((control, end), (play, end))
+    return play
+
+
+def column(heading: str, group: Mapping[str, Any], play: Any = None) -> Any:
+    """Controls below their heading, and the buttons that play one of them."""
+    words = [ipywidgets().HTML(f"<b>{escape(heading)}</b>")] if heading else []
+    rows = [*words, *group.values(), *([play] if play is not None else [])]
+    return ipywidgets().VBox(rows, layout={"margin": "0 16px 0 0"})
+
+
+def put(name: str, control: Any, value: Any) -> None:
+    """Set ``control``, named ``name``, to ``value``; ReshardError if it cannot have it.
+
+    A slider goes to its nearest end where the value is beyond it, which is an error too.
+    """
+    try:
+        control.value = value
+        taken = bool(control.value == value)
+    except need("traitlets", "notebooks", "an explorer").TraitError:
+        taken = False
+    if taken:
+        return
+    allowed = ""
+    if hasattr(control, "options"):
+        allowed = f"; it offers {', '.join(map(str, control.options))}"
+    elif hasattr(control, "max"):
+        allowed = f"; it goes from {control.min} to {control.max}"
+    raise ReshardError(f"control {name!r} cannot be {value!r}{allowed}")
+
+
+def _look(width: str) -> dict[str, Any]:
+    return {"style": {"description_width": "initial"}, "layout": {"width": width}}
