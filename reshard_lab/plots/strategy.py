@@ -84,6 +84,7 @@ def _document(
     scale = TimeScale(LEFT, WIDE, longest)
     top = y + (34 if at_s is None else 50)
     rows, per = _rows(found)
+    bars_at = len(parts)
     y = top
     host = -1
     for device, sends, bars in rows:
@@ -95,7 +96,9 @@ def _document(
         parts.append(svg.line(LEFT, y + _ROW, LEFT + WIDE, y + _ROW, **_FAINT))
         parts += _bars(bars, y, scale)
         y += _ROW + _GAP
-    parts += _axis(timeline, top, y + 2, scale, at_s)
+    if at_s is not None:
+        parts[bars_at:bars_at] = _now(at_s, top, y + 2, scale)
+    parts += _axis(timeline, top, y + 2, scale)
     y += 44
     words = _reading(found)
     if per > 1:
@@ -171,10 +174,8 @@ def _bars(bars: Sequence[Bar], y: float, scale: TimeScale) -> list[str]:
     return parts
 
 
-def _axis(
-    timeline: Timeline, top: float, y: float, scale: TimeScale, at_s: float | None
-) -> list[str]:
-    """The time axis, and the bound, the end and the chosen moment as lines through all rows."""
+def _axis(timeline: Timeline, top: float, y: float, scale: TimeScale) -> list[str]:
+    """The time axis, and the bound and the end as lines through all rows."""
     parts = scale.axis(y)
     bound, end = timeline.plan.lower_bound_s, timeline.duration_s
     marks = [(bound, f"one copy {format_seconds(bound)}", {"stroke_dasharray": "5 3"}, 1.5)]
@@ -186,17 +187,16 @@ def _axis(
         left = min(x - wide / 2, _RIGHT - wide)
         parts.append(svg.label(left, top - (10 if left >= taken else 22), words, _SIZE))
         taken = left + wide + 8
-    if at_s is not None:
-        x = scale.x(at_s)
-        parts.append(svg.line(x, top - 34, x, y + 4, **_NOW))
-        words = f"now {format_seconds(at_s)}"
-        half = svg.text_width(words, _SIZE) / 2
-        x = min(max(x, LEFT + half), _RIGHT - half)
-        parts.append(svg.label(x, top - 38, words, _SIZE, "middle"))
     return parts
 
 
-_NOW = {"stroke": "#D55E00", "stroke_width": 1.8, "stroke_opacity": 0.7}
+def _now(at_s: float, top: float, y: float, scale: TimeScale) -> list[str]:
+    """The chosen moment as a line; what is drawn later, bars and their numbers, covers it."""
+    x, words = scale.x(at_s), f"now {format_seconds(at_s)}"
+    half = svg.text_width(words, _SIZE) / 2
+    middle = min(max(x, LEFT + half), _RIGHT - half)
+    line = svg.line(x, top - 34, x, y + 4, stroke="#D55E00", stroke_width=1.8)
+    return [line, svg.label(middle, top - 38, words, _SIZE, "middle")]
 
 
 def _name(timeline: Timeline) -> str:
