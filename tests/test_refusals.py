@@ -341,3 +341,11 @@ OPTIONS = [
 @pytest.mark.parametrize(("argv", "words"), OPTIONS)
 def test_errors_of_the_command_line_name_its_options(capsys, argv, words):
     assert words in refused(capsys, *PIPELINE, *argv)
+
+
+@pytest.mark.parametrize("command", [["plan", "--output"], ["simulate", "--trace"]])
+def test_a_file_without_a_name_is_refused_rather_than_left_unwritten(capsys, command):
+    tensor = ["--shape=4", "--src-mesh=2", "--src-spec=S0", "--dst-mesh=2", "--dst-spec=R"]
+    what, option = command
+    words = refused(capsys, what, *tensor, option, "")
+    assert words.startswith(f"{option} must be the name of a file or folder, not ''")

@@ -8,7 +8,7 @@ from typing import Any
 from reshard_lab.cli.arguments import add_plan, add_task, plan_or_file
 from reshard_lab.cli.output import Output
 from reshard_lab.cli.plan import plan_data
-from reshard_lab.errors import whole
+from reshard_lab.errors import file_path, whole
 from reshard_lab.planning.explain import table
 from reshard_lab.simulation import RESOLUTIONS, Timeline, simulate
 from reshard_lab.units import format_bytes, format_seconds
@@ -33,11 +33,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Output:
     """Simulate the plan of a file, or the one that the options describe."""
+    if args.trace is not None:
+        file_path("--trace", args.trace)
     made = plan_or_file(args)
     whole("--limit", args.limit)
     timeline = simulate(made, args.resolution, core_oversubscription=args.core_oversubscription)
     text = _text(timeline, args.limit)
-    if args.trace:
+    if args.trace is not None:
         timeline.to_chrome_trace(args.trace)
         text += f"\n\ntrace written to {args.trace}; open it at https://ui.perfetto.dev"
     return Output(text, {"plan": plan_data(made), "simulation": timeline_data(timeline)})
