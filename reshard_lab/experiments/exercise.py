@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
 
-from reshard_lab.errors import short
+from reshard_lab.errors import ReshardError, of_kind, short
 
 REVEAL = "reveal"
 _ROUNDING = 1e-9
@@ -27,30 +27,43 @@ class Verdict:
         return self.text
 
 
-def predict(prediction: Any | EllipsisType, answer: Callable[[], Any]) -> Verdict:
+def predict(
+    prediction: Any | EllipsisType,
+    answer: Callable[[], Any],
+    hint: str = "",
+    within: float = _ROUNDING,
+) -> Verdict:
     """Check ``prediction`` against what ``answer()`` gives; ``...`` stands for none yet.
 
-    A wrong prediction is not told the answer; the prediction ``"reveal"`` is. Numbers are right
-    within rounding.
+    A wrong prediction is told the ``hint`` but not the answer; the prediction ``"reveal"`` is told
+    that. A number is right when it is within ``within`` of the answer, as a share of the larger of
+    the two. Where the answer is a set, any order is right.
 
     >>> predict(..., lambda: 2 + 2)
     your prediction goes in place of the dots; "reveal" shows the answer
-    >>> predict(5, lambda: 2 + 2)
-    5 is not it: think again, or "reveal"
+    >>> predict(5, lambda: 2 + 2, hint="count them on your fingers")
+    5 is not it. Count them on your fingers. ("reveal" shows the answer)
     >>> predict(4, lambda: 2 + 2)
     right: 4
     >>> predict("reveal", lambda: 2 + 2)
     the answer is 4
+    >>> predict(1.33, lambda: 4 / 3, within=0.01)
+    right: 1.333
     """
+    of_kind("hint", hint, str)
+    if not (isinstance(within, float) and 0 <= within < 1):
+        raise ReshardError(f"within must be a share, such as 0.01, not {short(within)}")
     if prediction is ...:
         return Verdict('your prediction goes in place of the dots; "reveal" shows the answer', None)
     truth = _plain(answer())
-    if isinstance(prediction, str) and prediction == REVEAL:
-        return Verdict(f"the answer is {truth!r}", None)
+    if isinstance(prediction, str) and prediction.strip().lower() == REVEAL:
+        return Verdict(f"the answer is {_words(truth)}", None)
     given = _plain(prediction)
-    if _same(given, truth):
-        return Verdict(f"right: {truth!r}", True)
-    return Verdict(f'{short(given)} is not it: think again, or "reveal"', False)
+    if _same(given, truth, within):
+        return Verdict(f"right: {_words(truth)}", True)
+    hint = (hint or "think again").rstrip(".")
+    more = f"{hint[0].upper()}{hint[1:]}."
+    return Verdict(f'{short(given)} is not it. {more} ("reveal" shows the answer)', False)
 
 
 def _plain(value: Any) -> Any:
@@ -60,22 +73,33 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _close(given: Any, truth: Any) -> bool:
+def _words(truth: Any) -> str:
+    """The answer as it is shown: a float with the digits that say something."""
+    return f"{truth:.4g}" if isinstance(truth, float) else repr(truth)
+
+
+def _close(given: Any, truth: Any, share: float) -> bool:
     try:
-        return math.isclose(given, truth, rel_tol=_ROUNDING)
+        return math.isclose(given, truth, rel_tol=share)
     except OverflowError:  # a whole number beyond all floats
         return False
 
 
-def _same(given: Any, truth: Any) -> bool:
+def _same(given: Any, truth: Any, share: float) -> bool:
     """Whether both say the same; lists and tuples do, booleans and numbers do not."""
     given, truth = _plain(given), _plain(truth)
-    if isinstance(given, (list, tuple)) and isinstance(truth, (list, tuple)):
-        return len(given) == len(truth) and all(map(_same, given, truth))
+    listed = isinstance(given, (list, tuple))
+    if listed and isinstance(truth, (set, frozenset)):
+        return len(given) == len(truth) and all(one in truth for one in given)
+    if listed and isinstance(truth, (list, tuple)):
+        return len(given) == len(truth) and all(
+            _same(g, t, share) for g, t in zip(given, truth, strict=True)
+        )
     if isinstance(given, dict) and isinstance(truth, dict):
-        return given.keys() == truth.keys() and all(_same(given[k], truth[k]) for k in truth)
+        return given.keys() == truth.keys() and all(_same(given[k], truth[k], share) for k in truth)
     if isinstance(given, bool) or isinstance(truth, bool):
         return given is truth
     if isinstance(given, numbers.Real) and isinstance(truth, numbers.Real):
-        return bool(given == truth) or _close(given, truth)
-    return bool(given == truth)
+        return bool(given == truth) or _close(given, truth, share)
+    # Only like is compared with like: there are things that say they equal everything.
+    return type(given) is type(truth) and bool(given == truth)
