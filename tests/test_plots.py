@@ -359,6 +359,8 @@ def test_alt_text_says_who_holds_what(tmp_path):
     made = plots.draw_layouts(experiments.figure2(1))
     for words in ("device 0 holds [0:1, 0:4]", "devices 6,7 hold [2:4, 0:4]"):
         assert words in made.alt
+    uneven = plots.draw_layout(rl.Layout(rl.Mesh([0, 1, 2, 3, 4]), "S0"), (6,))
+    assert "device 2 holds [4:6]; devices 3,4 hold nothing, [6:6]." in uneven.alt
     assert made.save(tmp_path / "a.svg").read_text(encoding="utf-8") == made.svg
     with pytest.raises(rl.ReshardError, match="cannot write picture"):
         made.save(tmp_path / "none" / "a.svg")

@@ -149,6 +149,36 @@ def test_bars_lie_where_the_simulation_says():
     assert next(iter(bars(later.svg).values())) == [(i / 10, 0.1) for i in range(4)]
 
 
+THIN = "A thin line: a piece that arrives over a link inside the host, "
+
+
+def test_thin_lines_are_explained_where_all_are_of_one_kind():
+    """Inside a host pieces take no time, or little: half a megabyte at 400 MB/s takes 1.25 ms."""
+    free = plots.draw_strategy(one_sender("broadcast", 1_000_000, 2, 2, ideal(3, 2), 4))
+    assert free.caption.endswith(THIN + "in no time.")
+    assert THIN in " ".join(page_of(free.svg).words())
+    fast = rl.Cluster(3, 2, nic=1e6, nic_latency=0, intra=4e8, intra_latency=0)
+    halves = plots.draw_strategy(one_sender("local_allgather", 1_000_000, 2, 2, fast))
+    assert halves.caption.endswith(THIN + "within 1.25 ms.")
+    none = [
+        one_sender("send_recv", 1_000_000, 2, 2, ideal(3, 2)),
+        one_sender("broadcast", 1_000_000, 2, 1, ideal(3, 1), 4),
+        one_sender("broadcast", 1_000_000, 2, 2, rl.Cluster(3, 2, nic=1e6, intra=2e6), 4),
+    ]
+    assert not any("thin line" in plots.draw_strategy(t).caption for t in none)
+    # On so long an axis pieces through NICs are thin too.
+    assert "thin line" not in plots.draw_strategy(none[0], until_s=1e4).caption
+    both = one_sender("broadcast", 1_000_000, 2, 2, ideal(3, 2), 4)
+    assert "thin line" not in plots.draw_strategy(both, until_s=1e4).caption
+
+
+def test_pieces_that_arrive_at_the_very_end_have_their_number():
+    """Chunk 3 of 4: sent, taken in by four devices, by the last of them in no time."""
+    drawn = plots.draw_strategy(one_sender("broadcast", 1_000_000, 2, 2, ideal(3, 2), 4)).svg
+    assert_readable(drawn)
+    assert [page_of(drawn).words().count(str(n)) for n in range(4)] == [5] * 4
+
+
 def shares(drawn: str) -> list[str]:
     return [w for w in page_of(drawn).words() if w.endswith("%")]
 

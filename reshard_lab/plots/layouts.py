@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from reshard_lab.boxes import box_text, check_shape
+from reshard_lab.boxes import Box, box_text, box_volume, check_shape
 from reshard_lab.errors import ReshardError, of_kind, whole
 from reshard_lab.layout import Layout
 from reshard_lab.planning.explain import device_list
@@ -167,14 +167,20 @@ def _count(members: Sequence[int]) -> str:
 
 
 def _alt(panels: Sequence[Panel], shape: tuple[int, ...]) -> str:
-    """The picture in words: which devices hold which box."""
-    held = [
-        f"{p.title}: "
-        + "; ".join(
-            f"{_count(members)} {'holds' if len(members) == 1 else 'hold'} {box_text(box)}"
-            for box, members in slices_of(p.boxes).items()
-        )
-        + (f"; {p.mark.words}" if p.mark else "")
-        for p in panels
-    ]
+    """The picture in words: which devices hold which box, and which none."""
+    held = []
+    for p in panels:
+        words = [_holding(members, box_text(box)) for box, members in slices_of(p.boxes).items()]
+        empty: dict[Box, tuple[int, ...]] = {}
+        for device, box in p.boxes.items():
+            if not box_volume(box):
+                empty[box] = (*empty.get(box, ()), device)
+        words += [_holding(ds, f"nothing, {box_text(box)}") for box, ds in empty.items()]
+        if p.mark:
+            words.append(p.mark.words)
+        held.append(f"{p.title}: " + "; ".join(words))
     return f"Tensor of shape {times(shape)}. " + ". ".join(held) + "."
+
+
+def _holding(members: Sequence[int], what: str) -> str:
+    return f"{_count(members)} {'holds' if len(members) == 1 else 'hold'} {what}"

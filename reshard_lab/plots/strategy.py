@@ -36,6 +36,12 @@ class Bar(NamedTuple):
     """Numbers of the first and the last piece in it, in order of time."""
     look: int
     """Number of its colour."""
+    inside: bool
+    """Whether all of it stays within a host."""
+
+
+Row = tuple[int, bool, list[Bar]]
+"""A device, whether its row shows what it sends, and its bars."""
 
 
 def draw_strategy(
@@ -54,24 +60,31 @@ def draw_strategy(
     for name, time_s in (("at_s", at_s), ("until_s", until_s)):
         if time_s is not None:
             instant(name, time_s)
+    longest = max(end, timeline.plan.lower_bound_s, until_s or 0.0, at_s or 0.0) or 1.0
+    scale = TimeScale(LEFT, WIDE, longest)
+    rows, per = _rows(found)
+    words = _reading(found) + _thin(rows, scale)
     caption = (
         f"{_name(timeline)}: {format_seconds(end)} simulated; one copy through one NIC takes "
-        f"{format_seconds(timeline.plan.lower_bound_s)} (dashed). {_reading(found)}"
+        f"{format_seconds(timeline.plan.lower_bound_s)} (dashed). {words}"
     )
     if at_s is not None:
         caption += f" Above: what each device holds after {format_seconds(at_s)}."
+    if per > 1:
+        words += f" They are many: a bar runs from the first to the last of up to {per} of them."
     alt = _alt(timeline, found, at_s)
-    return svg.figure(_document(timeline, found, at_s, until_s, alt), caption, alt)
+    return svg.figure(_document(timeline, at_s, scale, rows, words, alt), caption, alt)
 
 
 def _document(
     timeline: Timeline,
-    found: Sequence[Piece],
     at_s: float | None,
-    until_s: float | None,
+    scale: TimeScale,
+    rows: Sequence[Row],
+    words: str,
     alt: str,
 ) -> str:
-    cluster = timeline.cluster
+    cluster, found = timeline.cluster, pieces(timeline)
     places(cluster, found, 0.0)  # raises where there are too many to read
     parts: list[str] = []
     y = 8.0
@@ -79,11 +92,7 @@ def _document(
         high, drawn = snapshot(cluster, found, moment(found, at_s), y)
         parts += drawn
         y += high + 12
-    end = timeline.duration_s
-    longest = max(end, timeline.plan.lower_bound_s, until_s or 0.0, at_s or 0.0) or 1.0
-    scale = TimeScale(LEFT, WIDE, longest)
     top = y + (34 if at_s is None else 50)
-    rows, per = _rows(found)
     bars_at = len(parts)
     y = top
     host = -1
@@ -100,19 +109,18 @@ def _document(
         parts[bars_at:bars_at] = _now(at_s, top, y + 2, scale)
     parts += _axis(timeline, top, y + 2, scale)
     y += 44
-    words = _reading(found)
-    if per > 1:
-        words += f" They are many: a bar runs from the first to the last of up to {per} of them."
     lines, y = note(LEFT, y, words, WIDE)
     return svg.document(LEFT + WIDE + 24, y + 12, parts + lines, alt)
 
 
 _RIGHT = LEFT + WIDE + 20
+_THIN = 3.0
+"""Bars narrower than this look like lines."""
 _FAINT = {"stroke_width": 0.5, "stroke_opacity": 0.35}
 
 
-def _rows(found: Sequence[Piece]) -> tuple[list[tuple[int, bool, list[Bar]]], int]:
-    """(device, whether it sends, its bars) of every row, and how many pieces a bar stands for.
+def _rows(found: Sequence[Piece]) -> tuple[list[Row], int]:
+    """The rows, from top to bottom, and how many pieces a bar stands for.
 
     The first rows are of the devices that only send; receivers show what they take in.
     """
@@ -142,7 +150,7 @@ def _bars_of(row: Sequence[Piece], per: int, gap_s: float) -> list[Bar]:
     Not across more than ``gap_s`` seconds in which nothing comes.
     """
     if per == 1:
-        return [Bar(p.start_s, p.end_s, p.number, p.number, p.number) for p in row]
+        return [Bar(p.start_s, p.end_s, p.number, p.number, p.number, p.inside) for p in row]
     runs: list[list[Piece]] = []
     for p in row:
         before = runs[-1][-1] if runs else None
@@ -151,10 +159,12 @@ def _bars_of(row: Sequence[Piece], per: int, gap_s: float) -> list[Bar]:
             runs[-1].append(p)
         else:
             runs.append([p])
-    return [
-        Bar(run[0].start_s, run[-1].end_s, run[0].number, run[-1].number, run[0].number // per)
-        for run in runs
-    ]
+    made = []
+    for run in runs:
+        first, last = run[0], run[-1]
+        ends = first.start_s, last.end_s, first.number, last.number
+        made.append(Bar(*ends, first.number // per, all(p.inside for p in run)))
+    return made
 
 
 def _bars(bars: Sequence[Bar], y: float, scale: TimeScale) -> list[str]:
@@ -166,7 +176,7 @@ def _bars(bars: Sequence[Bar], y: float, scale: TimeScale) -> list[str]:
         parts.append(svg.cell(x, y, wide, _ROW, bar.look))
         words = str(bar.first) if bar.first == bar.last else f"{bar.first}–{bar.last}"
         needed = svg.text_width(words, _SIZE) + 1
-        after = scale.x(bars[i + 1].start_s) if i + 1 < len(bars) else scale.right
+        after = scale.x(bars[i + 1].start_s) if i + 1 < len(bars) else _RIGHT
         if needed <= wide:
             parts += svg.centred(x + wide / 2, y + _ROW / 2, words, _SIZE, bar.look)
         elif x + wide + needed <= after:
@@ -213,6 +223,21 @@ def _reading(found: Sequence[Piece]) -> str:
     each = {p.stop - p.first for p in found}
     about = "about " if len(each) > 1 else ""
     return f"Numbers are the {total} pieces of {about}{format_bytes(max(each))} each."
+
+
+def _thin(rows: Sequence[Row], scale: TimeScale) -> str:
+    """What the thin lines are, if there are any and all are of one kind: within a host."""
+    thin = [
+        bar
+        for _, _, bars in rows
+        for bar in bars
+        if scale.x(bar.end_s) - scale.x(bar.start_s) < _THIN
+    ]
+    if not thin or not all(bar.inside for bar in thin):
+        return ""
+    longest = max(bar.end_s - bar.start_s for bar in thin)
+    time = f"within {format_seconds(longest)}" if longest else "in no time"
+    return f" A thin line: a piece that arrives over a link inside the host, {time}."
 
 
 def _alt(timeline: Timeline, found: Sequence[Piece], at_s: float | None) -> str:
