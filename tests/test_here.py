@@ -112,11 +112,17 @@ def test_overlap_is_measured_or_skipped(monkeypatch):
     monkeypatch.setattr(here, "overlap_levels", slow)
     assert repr(experiments.overlap_here()) == "skipped: too busy"
     names = ["level", "about", "simulated_s", "measured_s", "fastest_s", "slowest_s", "ratio"]
-    row = dict(zip(names, ["0", "x", 1.0, 1.0, 1.0, 1.0, 1.0], strict=True))
-    table = pd.DataFrame([row | {"label": "a machine", "runs": 2}])
-    monkeypatch.setattr(here, "overlap_levels", lambda **how: table)
+    row = dict(zip(names[1:], ["x", 1.0, 1.0, 1.0, 1.0, 1.0], strict=True))
+    rows = [
+        row | {"level": str(i), "label": f"a machine, {said}", "verified": said == "sure"}
+        for i, said in enumerate(["sure", "sure", "not sure"])
+    ]
+    monkeypatch.setattr(here, "overlap_levels", lambda **how: pd.DataFrame(rows))
     made = experiments.overlap_here(repeats=2)
-    assert (made.label, made.frame.columns.tolist()) == ("a machine", names[1:])
+    assert made.frame.columns.tolist() == names[1:]
+    assert made.label == "a machine, sure (2: no data, so not verified)"
+    monkeypatch.setattr(here, "overlap_levels", lambda **how: pd.DataFrame(rows[:2]))
+    assert experiments.overlap_here().label == "a machine, sure"
 
 
 def rows(*triples):

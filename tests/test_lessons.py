@@ -110,6 +110,15 @@ def test_figures_7_and_9_as_pictures():
     assert picture.svg.startswith("<svg")
     ours = rows.set_index("method")["tflops_per_device"]["ours"]
     assert f"GPT-1.3B, ours: {ours:.1f}" in picture.alt
+    assert picture.rows[0] == ("model", "method", "throughput (TFLOP/s a device)")
+    assert ("GPT-1.3B", "ours", f"{ours:.1f}") in picture.rows
     assert "Simulated, not measured" in picture.caption
+    assert "37.5 (float16) and 11 (float32) TFLOP/s a device, assumed" in picture.caption
+    assert picture.caption.endswith("forwards recomputed and counted.")
+    kept = experiments.draw_figure7(experiments.figure7(["GPT-1.3B"], recompute=False))
+    assert kept.caption.endswith("activations kept.")
     steps = experiments.figure9(["GPT-1.3B"], microbatches=[2, 4])
-    assert "GPT-1.3B, 4, overlap: " in experiments.draw_figure9(steps).alt
+    drawn = experiments.draw_figure9(steps)
+    assert "GPT-1.3B, 4, overlap: " in drawn.alt
+    assert drawn.rows[0][:3] == ("model", "microbatches", "method")
+    assert "overlap: 1F1B; eager_1f1b: eager-1F1B;" in drawn.caption

@@ -108,6 +108,41 @@ def test_the_picture_says_where_it_was_measured_and_what_the_signs_are():
     assert figure.svg == plots.draw_measured(records(table()), "time", "Figure 9").svg
 
 
+def test_the_values_stand_in_a_table_beside_the_picture():
+    figure = plots.draw_measured(table(), "time")
+    head, *rows = figure.rows
+    names = ("measured", "fastest run", "slowest run", "predicted", "simulated", "bound")
+    assert head == ("case of table 2", "method", *names)
+    assert rows[0] == ("1", "send_recv", "4 s", "3.5 s", "5 s", "3 s", "3.25 s", "1 s")
+    assert [row[:3] for row in rows[1:]] == [
+        ("1", "broadcast", "2 s"),
+        ("2", "send_recv", "3 s"),
+        ("2", "broadcast", "1 s"),
+    ]
+    page = figure._repr_html_()
+    found = ET.fromstring(page[page.index("<table>") : page.index("</details>")])
+    cells = [tuple(cell.text for cell in row) for row in found.iter("tr")]
+    assert cells == list(figure.rows)
+    rates = plots.draw_measured(table().drop(columns="simulated_Gbps")).rows
+    assert rates[0][2:5] == ("measured (Gbit/s)", "fastest run (Gbit/s)", "slowest run (Gbit/s)")
+    assert "simulated (Gbit/s)" not in rates[0]
+    # 2 Gbit in 4 s; at best in 3.5 s, at worst in 5 s.
+    assert rates[1][2:5] == ("0.5", "0.571", "0.4")
+
+
+def test_of_many_bars_the_ends_of_every_method_are_told():
+    many = pd.concat([table().assign(case=table().case + 2 * i) for i in range(5)])
+    many.iloc[-1, many.columns.get_loc("measured_s")] = 0.125
+    alt = plots.draw_measured(many, "time").alt
+    assert (
+        "send_recv: measured 3 s (2) to 4 s (1); broadcast: measured 125 ms (10) to 2 s (1)" in alt
+    )
+    few = plots.draw_measured(many.iloc[:16], "time").alt
+    assert few.count("measured") == 16 and "8, broadcast: measured 1 s, predicted 1 s" in few
+    alike = plots.draw_measured(many.assign(measured_s=2.0), "time").alt
+    assert "send_recv: measured 2 s (1);" in alike
+
+
 def test_without_a_place_nothing_is_drawn():
     with pytest.raises(rl.ReshardError, match="does not say where it was measured"):
         plots.draw_measured(table().drop(columns="link"))

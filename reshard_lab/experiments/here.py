@@ -169,8 +169,10 @@ def overlap_here(**how: Any) -> Results | Skipped:
     except SlowError as error:
         return Skipped(_reason(error))
     shown = ["level", "about", "simulated_s", "measured_s", "fastest_s", "slowest_s", "ratio"]
-    labels = dict.fromkeys(frame["label"])
-    return Results(frame[shown].set_index("level").round(3), "; ".join(labels), name)
+    label = "; ".join(dict.fromkeys(frame["label"][frame["verified"]]))
+    bare = ", ".join(frame["level"][~frame["verified"]])
+    label += f" ({bare}: no data, so not verified)" if bare else ""
+    return Results(frame[shown].set_index("level").round(3), label, name)
 
 
 def gpus() -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from reshard_lab.errors import ReshardError
@@ -24,6 +25,12 @@ _COLUMNS = Columns("model", "method", "tflops_per_device", bound="device_tflops"
 _VALUE = "throughput (TFLOP/s a device)"
 _TITLE7 = "Figure 7, simulated: training throughput on 2 pipeline stages"
 _TITLE9 = "Figure 9, simulated: throughput over microbatches of the same size"
+_METHODS7 = (
+    f"{', '.join(level.name for level in FIGURE7[:3])}: {FIGURE7[0].about}; "
+    + "; ".join(f"{level.name}: {level.about}" for level in FIGURE7[3:])
+    + "."
+)
+_METHODS9 = "overlap: 1F1B; eager_1f1b: eager-1F1B; ours: that with weights delayed."
 
 
 def simulated(folder: Path, preset: str = "p3.8xlarge") -> tuple[Table, ...]:
@@ -44,13 +51,14 @@ def simulated(folder: Path, preset: str = "p3.8xlarge") -> tuple[Table, ...]:
         raise ReshardError(f"cannot write into {str(folder)!r}: {error.strerror}") from None
 
 
-def _basis(preset: str) -> tuple[str, dict[str, Any]]:
+def _basis(preset: str, recompute: bool = True) -> tuple[str, dict[str, Any]]:
     """What figures 7 and 9 rest on, in words and in numbers with their sources."""
     speeds = {dtype: device_speed(preset, dtype) for dtype in ("float16", "float32")}
     stated = " and ".join(f"{s.flops_per_s / 1e12:.4g} ({dtype})" for dtype, s in speeds.items())
+    again = "forwards recomputed and counted" if recompute else "activations kept"
     label = (
-        f"Simulated, not measured: {preset}, compute at {stated} TFLOP/s a device as stated in its "
-        "description, transfers as planned for an otherwise idle network, forwards recomputed."
+        f"Simulated, not measured: {preset}, compute at {stated} TFLOP/s a device, assumed as its "
+        f"description says, transfers as planned for an otherwise idle network, {again}."
     )
     return label, {"preset": preset, "speeds": {k: s._asdict() for k, s in speeds.items()}}
 
@@ -75,7 +83,7 @@ def _write4(folder: Path, made: Figure4) -> Table:
 
 def _write7(folder: Path, frame: pd.DataFrame, label: str, about: dict[str, Any]) -> Table:
     title = _TITLE7
-    pictures = save(_chart7(frame, label), folder / "figure7")
+    pictures = save(_chart7(frame, _note(label, _METHODS7)), folder / "figure7")
     by = frame.pivot(index="model", columns="method", values="tflops_per_device")
     gains, shares = by["ours"] / by["alpa"], by["ours"] / by["signal"]
     headline = (
@@ -97,7 +105,7 @@ def _write_headlines(folder: Path, frame: pd.DataFrame, label: str) -> Table:
 
 def _write9(folder: Path, frame: pd.DataFrame, label: str, about: dict[str, Any]) -> Table:
     title = _TITLE9
-    pictures = save(_chart9(frame, label), folder / "figure9")
+    pictures = save(_chart9(frame, _note(label, _METHODS9)), folder / "figure9")
     most = frame[frame["microbatches"] == frame["microbatches"].max()]
     by = most.pivot(index="model", columns="method", values="tflops_per_device")
     steps = ", ".join(
@@ -110,39 +118,39 @@ def _write9(folder: Path, frame: pd.DataFrame, label: str, about: dict[str, Any]
 
 def draw_figure7(frame: pd.DataFrame, preset: str = "p3.8xlarge") -> Figure:
     """The rows of ``figure7`` as bars, with the speed of the device as a line."""
-    return _figure(_chart7(frame, _basis(preset)[0]), _TITLE7, frame, "model", preset)
+    return _figure(_chart7(frame), _TITLE7, _METHODS7, frame, "model", preset)
 
 
 def draw_figure9(frame: pd.DataFrame, preset: str = "p3.8xlarge") -> Figure:
     """The rows of ``figure9`` as bars, with the upper bound, signal, as a line."""
-    return _figure(_chart9(frame, _basis(preset)[0]), _TITLE9, frame, "microbatches", preset)
+    return _figure(_chart9(frame), _TITLE9, _METHODS9, frame, "microbatches", preset)
 
 
-def _figure(chart: Any, title: str, frame: pd.DataFrame, group: str, preset: str) -> Figure:
-    """A chart for a notebook: its words for those who do not see it are its rows."""
-    said = [
-        ", ".join(str(row[key]) for key in dict.fromkeys(("model", group, "method")))
-        + f": {row['tflops_per_device']:.1f}"
+def _figure(
+    chart: Any, title: str, methods: str, frame: pd.DataFrame, group: str, preset: str
+) -> Figure:
+    """A chart for a notebook, which says in its caption what a file has below the bars."""
+    keys = list(dict.fromkeys(("model", group, "method")))
+    rows = [
+        (*(str(row[key]) for key in keys), f"{row['tflops_per_device']:.1f}")
         for row in frame.to_dict("records")
     ]
+    said = [f"{', '.join(names)}: {value}" for *names, value in rows]
     alt = f"Bars, TFLOP/s a device. {'. '.join(said)}."
-    return as_figure(chart, f"{title}. {_basis(preset)[0]}", alt)
+    label = _basis(preset, bool(frame["recompute"].all()))[0]
+    return as_figure(chart, f"{title}. {methods} {label}", alt, [(*keys, _VALUE), *rows])
 
 
-def _chart7(frame: pd.DataFrame, label: str) -> Any:
-    methods = "\n".join(f"{level.name}: {level.about}." for level in FIGURE7[2:])
-    note = f"{_folded(label)}\n{methods}"
+def _chart7(frame: pd.DataFrame, note: str = "") -> Any:
     words = Words(_TITLE7, "model", _VALUE, "", note, bound="speed of the device")
     return bars(frame, _COLUMNS, words)
 
 
-def _chart9(frame: pd.DataFrame, label: str) -> Any:
+def _chart9(frame: pd.DataFrame, note: str = "") -> Any:
     keys = ["model", "microbatches"]
     signal = frame[frame["method"] == "signal"].set_index(keys)["tflops_per_device"]
     drawn = frame[frame["method"] != "signal"].join(signal.rename("signal_tflops"), on=keys)
     columns = _COLUMNS._replace(group="microbatches", panel="model", bound="signal_tflops")
-    steps = "overlap: 1F1B; eager_1f1b: eager-1F1B; ours: that with weights delayed."
-    note = f"{_folded(label)}\n{steps}"
     words = Words(_TITLE9, "microbatches", _VALUE, "", note, bound="signal (bound)")
     return bars(drawn, columns, words)
 
@@ -163,5 +171,6 @@ def _range(values: pd.Series) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _folded(label: str) -> str:
-    return label.replace(", transfers", ",\ntransfers")
+def _note(label: str, methods: str) -> str:
+    """What stands below the bars of a file, in lines that fit it."""
+    return "\n".join([*wrap(label, 80), *wrap(methods, 80)])

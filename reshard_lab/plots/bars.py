@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -58,7 +58,8 @@ class Words(NamedTuple):
     mark: str
     """What the marker is, for the legend; empty if there is none."""
     note: str
-    """Backend, link, machine and where predictions come from; below the picture."""
+    """Backend, link, machine and where predictions come from; below the picture. Empty where its
+    caption says so."""
     cross: str = ""
     bound: str = ""
 
@@ -99,7 +100,8 @@ def bars(frame: pd.DataFrame, columns: Columns, words: Words) -> Any:
         head = {"title": words.title, "title_fontproperties": {"weight": "bold", "size": 11}}
         place = {"loc": "outside upper center", "ncols": len(labels), "fontsize": 8}
         made.legend(handles, labels, frameon=False, **place, **head)
-        made.supxlabel(words.note, fontsize=7)
+        if words.note:
+            made.supxlabel(words.note, fontsize=9)
     return made
 
 
@@ -135,14 +137,14 @@ def _panel(
     ax.set_axisbelow(True)
 
 
-def as_figure(made: Any, caption: str, alt: str) -> Figure:
-    """A chart as a picture for a notebook; the same chart gives the same bytes."""
+def as_figure(made: Any, caption: str, alt: str, rows: Iterable[Iterable[str]] = ()) -> Figure:
+    """A chart as a picture for a notebook, with its values; the same chart gives the same bytes."""
     matplotlib = need("matplotlib", "notebooks", "a chart")
     text = StringIO()
     with matplotlib.rc_context(_STYLE):
         made.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     drawn = text.getvalue()
-    return figure(drawn[drawn.index("<svg") :], caption, alt)
+    return figure(drawn[drawn.index("<svg") :], caption, alt, rows)
 
 
 def save(made: Any, stem: str | Path) -> tuple[Path, Path]:

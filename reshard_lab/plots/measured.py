@@ -20,6 +20,8 @@ _AXES = {"bandwidth": "effective bandwidth (Gbit/s)", "time": "time"}
 _HATCHES = {"": 0, "//": 1, "\\\\": 2, "--": 3, "xx": 4, "++": 4, "..": 5, "oo": 5}
 _HIGH, _TOP, _LEFT, _SIZE, _MOST_WIDE = 240.0, 16.0, 74.0, 11, 960.0
 _FAR = 2  # times the highest bar: bounds beyond that are not drawn
+MOST_SAID = 16
+"""As many bars are told one by one to those who do not see them."""
 MOST_BARS = 256
 """More bars than this are not drawn: choose some cases or methods."""
 
@@ -47,7 +49,7 @@ def draw_measured(table: Table, what: str = "bandwidth", title: str = "") -> svg
     alt = _alt(found, what, axis, label)
     drawn = _svg(found, what, name, axis, label, alt)
     caption = f"{name}. Bars: median; whiskers: the fastest and the slowest run."
-    return svg.figure(drawn, caption, alt)
+    return svg.figure(drawn, caption, alt, _rows(found, what, axis))
 
 
 def fill_index(series: str, position: int) -> int:
@@ -202,12 +204,49 @@ def value_text(value: float, what: str) -> str:
     return format_seconds(value) if what == "time" else f"{value:.3g} Gbit/s"
 
 
+def _case(bar: Bar) -> str:
+    return f"{bar.panel}, {bar.group}" if bar.panel else bar.group
+
+
 def _alt(found: Sequence[Bar], what: str, axis: str, label: str) -> str:
-    lines = [
-        f"{b.panel + ', ' if b.panel else ''}{b.group}, {b.series}: "
-        f"measured {value_text(b.value, what)}"
-        + ("" if b.predicted is None else f", predicted {value_text(b.predicted, what)}")
-        for b in found[:16]
-    ]
-    rest = f"; and {len(found) - 16} more" if len(found) > 16 else ""
-    return f"Bars of {_AXES[what]} by {axis} and method. {'; '.join(lines)}{rest}. {label}"
+    """Every bar where there are few, else the ends of every method; the table has them all."""
+    if len(found) <= MOST_SAID:
+        lines = [
+            f"{_case(b)}, {b.series}: measured {value_text(b.value, what)}"
+            + ("" if b.predicted is None else f", predicted {value_text(b.predicted, what)}")
+            for b in found
+        ]
+    else:
+        lines = [
+            f"{name}: measured {_ends([b for b in found if b.series == name], what)}"
+            for name in dict.fromkeys(b.series for b in found)
+        ]
+    return f"Bars of {_AXES[what]} by {axis} and method. {'; '.join(lines)}. {label}"
+
+
+def _ends(bars: Sequence[Bar], what: str) -> str:
+    """The lowest and the highest of ``bars``, and in which case."""
+    low, high = min(bars, key=lambda b: b.value), max(bars, key=lambda b: b.value)
+    ends = [f"{value_text(b.value, what)} ({_case(b)})" for b in (low, high)]
+    return " to ".join(dict.fromkeys(ends))
+
+
+def _rows(found: Sequence[Bar], what: str, axis: str) -> list[tuple[str, ...]]:
+    """What each bar shows, as text; what is unknown of all of them has no column."""
+    names = ["measured", "fastest run", "slowest run", "predicted", "simulated", "bound"]
+    if what == "bandwidth":
+        values = [(b.value, b.high, b.low, b.predicted, b.simulated, b.bound) for b in found]
+        names = [f"{name} (Gbit/s)" for name in names]
+    else:
+        values = [(b.value, b.low, b.high, b.predicted, b.simulated, b.bound) for b in found]
+    known = [i for i in range(len(names)) if any(row[i] is not None for row in values)]
+
+    def text(value: float | None) -> str:
+        if value is None:
+            return ""
+        return format_seconds(value) if what == "time" else f"{value:.3g}"
+
+    rows = [(axis, "method", *(names[i] for i in known))]
+    for bar, row in zip(found, values, strict=True):
+        rows.append((_case(bar), bar.series, *(text(row[i]) for i in known)))
+    return rows

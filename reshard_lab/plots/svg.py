@@ -41,6 +41,8 @@ class Figure:
     svg: str
     caption: str
     alt: str
+    rows: tuple[tuple[str, ...], ...] = ()
+    """The values shown, under a row of heads; empty where a table stands beside it anyway."""
 
     def save(self, path: str | Path) -> Path:
         """Write the SVG to ``path``."""
@@ -51,21 +53,35 @@ class Figure:
         return (
             f'<figure style="margin:0"><img alt="{escape(self.alt)}" style="max-width:100%" '
             f'src="data:image/svg+xml,{quote(self.svg)}">'
-            f"<figcaption>{escape(self.caption)}</figcaption></figure>"
+            f"<figcaption>{escape(self.caption)}</figcaption>{_values(self.rows)}</figure>"
         )
 
     def __repr__(self) -> str:
         return f"Figure({self.caption!r})"
 
 
-def figure(svg: str, caption: str, alt: str) -> Figure:
-    """``svg`` with its ``caption`` and ``alt`` text; neither may be empty."""
+def figure(svg: str, caption: str, alt: str, rows: Iterable[Iterable[str]] = ()) -> Figure:
+    """``svg`` with its ``caption`` and ``alt`` text, neither of them empty, and its values."""
     for what, text in (("caption", caption), ("alt", alt)):
         if not isinstance(text, str) or not text.strip():
             raise ReshardError(
                 f"a figure needs {what} text, not {short(text)}; say what the picture shows"
             )
-    return Figure(svg, printable(caption), printable(alt))
+    return Figure(svg, printable(caption), printable(alt), tuple(map(tuple, rows)))
+
+
+def _values(rows: Sequence[Sequence[str]]) -> str:
+    """``rows`` as a table that opens on demand, or nothing where there are none."""
+    if not rows:
+        return ""
+    head = "".join(f'<th scope="col">{_escaped(name)}</th>' for name in rows[0])
+    body = "".join(
+        f"<tr>{''.join(f'<td>{_escaped(value)}</td>' for value in row)}</tr>" for row in rows[1:]
+    )
+    return (
+        f"<details><summary>The values</summary><table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table></details>"
+    )
 
 
 def printable(words: str) -> str:
