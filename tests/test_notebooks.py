@@ -7,7 +7,9 @@ nothing.
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -18,8 +20,8 @@ MEASURING = ("05", "06", "08", "09")
 """What these print is a measurement or depends on the machine; all others are compared."""
 MOST_LINES, MOST_WORDS = 15, 2000
 ANSWERS = {
-    # 4 columns over mesh axis 1; ceil(10/4) = 3; axis 1 cuts, axis 0 replicates.
-    "01": [(2, 4), (9, 10), (0, 2)],
+    # 4 columns over mesh axis 1; ceil(10/4) = 3, and 3, 3, 2, 2; axis 1 cuts, axis 0 replicates.
+    "01": [(2, 4), ((9, 10), (8, 10)), (2, 0)],
     # a half and a quarter; cuts at 3, 6, 9 and at 4, 8; each host takes 8 x 8 x 4 B for half of it.
     "02": [4, 6, 2 * 8 * 8 * 4 - 8 * 8 * 4],
     # A·B; 1 + (A - 1)/K; all but send/recv, whose four copies share the one NIC.
@@ -38,6 +40,17 @@ ANSWERS = {
     # a host of 4 and two of them; 8 · 400/10; 100 chunks, 7 hops.
     "09": [12, 320, 700],
 }
+MISTAKES = {
+    # axis 0 cut; the rules the other way round; axis 0 taken to cut.
+    "01": [(0, 2), ((8, 10), (9, 10)), (0, 1)],
+    # every source slice with every destination slice; four times three; what one host gets.
+    "02": [8, 12, 8 * 8 * 4 // 2],
+    # a copy a host; the paper's formula, which rounds up by 2 % here; all four.
+    "03": [3, 1 + 6 / 50, 4],
+    # half of the work; load balance once more; what the senders need.
+    "04": [9, 10, 1.2],
+}
+"""What a learner may well predict."""
 
 
 def read(path: Path) -> nbformat.NotebookNode:
@@ -127,19 +140,37 @@ def test_links_between_notebooks_lead_somewhere(path):
 def test_exercises_have_the_answers_worked_out_by_hand(path):
     """Each notebook ends in three exercises, which stand on their own after the imports."""
     cells = code_cells(path)
-    answers = ANSWERS[number(path)]
-    exercises = cells[-3:]
-    assert all("experiments.predict(...," in c.source for c in exercises)
     assert not any("experiments.predict" in c.source for c in cells[:-3])
-    assert len(answers) == 3
+    for (call, names), answer in zip(exercises(path), ANSWERS[number(path)], strict=True):
+        for prediction, right in ((answer, True), ("nonsense", False)):
+            verdict = put(call, names, prediction)
+            assert verdict.right is right, (ast.unparse(call), verdict)
+
+
+@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if number(p) in MISTAKES], ids=number)
+def test_mistakes_are_told_a_hint_and_not_the_answer(path):
+    mistakes, answers = MISTAKES[number(path)], ANSWERS[number(path)]
+    for (call, names), mistake, answer in zip(exercises(path), mistakes, answers, strict=True):
+        verdict = put(call, names, mistake)
+        assert verdict.right is False, (ast.unparse(call), verdict)
+        (hint,) = (ast.literal_eval(k.value) for k in call.keywords if k.arg == "hint")
+        assert hint[1:] in verdict.text
+        assert not re.search(rf"(?<![\d.]){re.escape(str(answer))}(?![\d.])", hint)
+
+
+def exercises(path: Path) -> Iterator[tuple[ast.Call, dict[str, object]]]:
+    """Each exercise's call of ``predict``, and the names it uses, which its cell has set."""
+    cells = code_cells(path)
     names: dict[str, object] = {}
     exec(cells[0].source, names)
-    for cell, answer in zip(exercises, answers, strict=True):
-        tree = ast.parse(cell.source)
-        last = tree.body[-1]
-        assert isinstance(last, ast.Expr)
-        exec(compile(ast.Module(tree.body[:-1], []), path.name, "exec"), names)
-        text = ast.unparse(last)
-        for given_answer, right in ((answer, True), ("nonsense", False)):
-            verdict = eval(text.replace("...", repr(given_answer), 1), names)
-            assert verdict.right is right, (cell.source, verdict)
+    for cell in cells[-3:]:
+        *before, last = ast.parse(cell.source).body
+        assert isinstance(last, ast.Expr) and isinstance(last.value, ast.Call)
+        assert ast.unparse(last).startswith("experiments.predict(...,")
+        exec(compile(ast.Module(before, []), path.name, "exec"), names)
+        yield last.value, names
+
+
+def put(call: ast.Call, names: dict[str, object], prediction: object) -> Any:
+    """The verdict on ``prediction`` in place of the dots."""
+    return eval(ast.unparse(call).replace("...", repr(prediction), 1), names)
