@@ -149,7 +149,7 @@ def test_bars_lie_where_the_simulation_says():
     assert next(iter(bars(later.svg).values())) == [(i / 10, 0.1) for i in range(4)]
 
 
-THIN = "A thin line: a piece that arrives over a link inside the host, "
+THIN = "A thin line: what arrives over a link inside the host, "
 
 
 def test_thin_lines_are_explained_where_all_are_of_one_kind():
@@ -177,6 +177,16 @@ def test_pieces_that_arrive_at_the_very_end_have_their_number():
     drawn = plots.draw_strategy(one_sender("broadcast", 1_000_000, 2, 2, ideal(3, 2), 4)).svg
     assert_readable(drawn)
     assert [page_of(drawn).words().count(str(n)) for n in range(4)] == [5] * 4
+
+
+def test_pieces_that_arrive_together_are_all_named():
+    """A host of four gathers: each device has its quarter, and at the end the three others."""
+    for until_s in (None, 2.0):  # left of the lines, and right of them
+        made = one_sender("local_allgather", 1_000_000, 1, 4, ideal(2, 4))
+        drawn = plots.draw_strategy(made, until_s=until_s).svg
+        assert_readable(drawn)
+        found = [w for w in page_of(drawn).words() if set(w) <= set("0123-,")]
+        assert [w for w in found if len(w) > 1] == ["1-3", "0,2,3", "0,1,3", "0-2"]
 
 
 def shares(drawn: str) -> list[str]:

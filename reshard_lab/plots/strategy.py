@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from reshard_lab.errors import of_kind
+from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
 from reshard_lab.plots.moment import LEFT, WIDE, places, snapshot
 from reshard_lab.plots.note import note
@@ -110,10 +111,10 @@ def _document(
     parts += _axis(timeline, top, y + 2, scale)
     y += 44
     lines, y = note(LEFT, y, words, WIDE)
-    return svg.document(LEFT + WIDE + 24, y + 12, parts + lines, alt)
+    return svg.document(_RIGHT + 4, y + 12, parts + lines, alt)
 
 
-_RIGHT = LEFT + WIDE + 20
+_RIGHT = LEFT + WIDE + 28  # a number of three signs fits between the axis and here
 _THIN = 3.0
 """Bars narrower than this look like lines."""
 _FAINT = {"stroke_width": 0.5, "stroke_opacity": 0.35}
@@ -168,20 +169,42 @@ def _bars_of(row: Sequence[Piece], per: int, gap_s: float) -> list[Bar]:
 
 
 def _bars(bars: Sequence[Bar], y: float, scale: TimeScale) -> list[str]:
-    """One row; numbers stand in their bars, or right of those that are too short."""
+    """One row; numbers stand in their bars, or beside those that are too short."""
     parts = []
-    for i, bar in enumerate(bars):
-        x = scale.x(bar.start_s)
-        wide = max(1.5, scale.x(bar.end_s) - x)
-        parts.append(svg.cell(x, y, wide, _ROW, bar.look))
-        words = str(bar.first) if bar.first == bar.last else f"{bar.first}–{bar.last}"
+    groups = _together(bars, scale)
+    free = scale.left
+    for i, group in enumerate(groups):
+        first, last = group[0], group[-1]
+        x = scale.x(first.start_s)
+        wide = max(1.5, scale.x(last.end_s) - x)
+        parts += [svg.cell(x, y, wide, _ROW, bar.look) for bar in group]
+        if len(group) > 1:
+            words = device_list({n for bar in group for n in (bar.first, bar.last)})
+        else:
+            words = str(first.first) if first.first == first.last else f"{first.first}–{first.last}"
         needed = svg.text_width(words, _SIZE) + 1
-        after = scale.x(bars[i + 1].start_s) if i + 1 < len(bars) else _RIGHT
+        after = scale.x(groups[i + 1][0].start_s) if i + 1 < len(groups) else _RIGHT
+        base = y + _ROW / 2 + 0.36 * _SIZE
         if needed <= wide:
-            parts += svg.centred(x + wide / 2, y + _ROW / 2, words, _SIZE, bar.look)
+            parts += svg.centred(x + wide / 2, y + _ROW / 2, words, _SIZE, first.look)
         elif x + wide + needed <= after:
-            parts.append(svg.label(x + wide + 2, y + _ROW / 2 + 0.36 * _SIZE, words, _SIZE))
+            parts.append(svg.label(x + wide + 2, base, words, _SIZE))
+        elif i + 1 == len(groups) and free <= x - needed - 2:
+            parts.append(svg.label(x - 2, base, words, _SIZE, "end"))
+        free = x + wide
     return parts
+
+
+def _together(bars: Sequence[Bar], scale: TimeScale) -> list[list[Bar]]:
+    """Bars in groups: those that look like one line share their numbers."""
+    groups: list[list[Bar]] = []
+    for bar in bars:
+        same = bool(groups) and scale.x(bar.end_s) - scale.x(groups[-1][0].start_s) < 1.5
+        if same:
+            groups[-1].append(bar)
+        else:
+            groups.append([bar])
+    return groups
 
 
 def _axis(timeline: Timeline, top: float, y: float, scale: TimeScale) -> list[str]:
@@ -237,7 +260,7 @@ def _thin(rows: Sequence[Row], scale: TimeScale) -> str:
         return ""
     longest = max(bar.end_s - bar.start_s for bar in thin)
     time = f"within {format_seconds(longest)}" if longest else "in no time"
-    return f" A thin line: a piece that arrives over a link inside the host, {time}."
+    return f" A thin line: what arrives over a link inside the host, {time}."
 
 
 def _alt(timeline: Timeline, found: Sequence[Piece], at_s: float | None) -> str:
