@@ -80,6 +80,39 @@ def words_of(strategy: str) -> str:
     return widgets.strategy.NAMES[strategy]
 
 
+def test_strategy_explorer_compares_every_strategy_with_the_paper():
+    """t = 100 ms, A = 2, B = 3, K = 10; without latency the paper's send/recv is exact."""
+    made = widgets.strategy_explorer(
+        "send_recv", 2, 3, chunks=10, size="125MB", nic="10Gbps", nic_latency_us=0
+    )
+    rows = {row[0]: row[1:] for row in made.view.table[1:]}
+    assert [(name, *row[:2]) for name, row in rows.items()] == [
+        ("send/recv", "A·B·t", "600 ms"),
+        ("send/recv + local all-gather", "A·t", "200 ms"),
+        ("send/recv + global all-gather", "2t", "200 ms"),
+        ("broadcast", "t + A·t/K", "120 ms"),
+    ]
+    assert "here A = 2, B = 3." in made.notes.value
+    assert "<b>one copy through a NIC (t)</b>&nbsp;100 ms " in made.facts.value
+    cluster = rl.Cluster(3, 3, nic="10Gbps", nic_latency=0)
+    for name in ("send_recv", "broadcast"):
+        made.set(strategy=name, nic_latency_us=0)
+        exact = closed_form_s(name, 125_000_000, 2, 3, cluster, 10)
+        assert f"<b>simulated / t</b>&nbsp;{exact / 0.1:.3f}" in made.facts.value
+    made.set(nic_latency_us=200)
+    for name, row in zip(rows, made.view.table[1:], strict=True):
+        exact, found = (parse_seconds(text.replace(" ", "")) for text in row[3:5])
+        assert row[0] == name and abs(found / exact - 1 - float(row[5][:-1]) / 100) < 1e-3
+
+
+def test_strategy_explorer_cuts_no_byte():
+    """4 bytes are at most 4 chunks: t = 3.2 ns, and A·t/K half of that."""
+    made = widgets.strategy_explorer(size="4B", chunks=8)
+    assert "K = 4 chunks of 1 B." in made.notes.value
+    assert made.view.table[4][2] == "4.8 ns"
+    assert made.view.table == widgets.strategy_explorer(size="4B", chunks=4).view.table
+
+
 def test_strategy_explorer_plays_the_moment():
     made = widgets.strategy_explorer(hosts=2, devices=1, chunks=4, nic_latency_us=0)
     shares = {}

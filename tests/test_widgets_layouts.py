@@ -7,11 +7,16 @@ from test_plots import assert_readable
 
 import reshard_lab as rl
 from reshard_lab import experiments, plots, widgets
+from reshard_lab.units import ITEMSIZE
 from reshard_lab.widgets.tasks import task_controls, task_of
 
 
 def words(made: widgets.Explorer) -> list[str]:
     return assert_readable(made.figure.svg).words()
+
+
+def values_of(groups: dict) -> dict[str, object]:
+    return {name: c.value for group in groups.values() for name, c in group.items()}
 
 
 def sixteen() -> rl.ReshardingTask:
@@ -63,6 +68,20 @@ def test_a_rule_for_uneven_sizes_on_either_side():
     assert "does not divide evenly" in made.error.value
     made.controls["dst_rule"].value = "balanced"
     assert "Not drawn" not in made.error.value and "empty" not in words(made)
+
+
+@pytest.mark.parametrize("dtype", ITEMSIZE)
+def test_every_element_type_has_its_place_in_the_menu(dtype):
+    task = experiments.on_figure2("S01R", "S0R", dtype=dtype)
+    values = values_of(task_controls(task))
+    assert values["dtype"] == dtype
+    assert task_of(task.cluster, **values) == task
+
+
+@pytest.mark.parametrize("made", [widgets.layout_explorer, widgets.plan_explorer])
+def test_explorers_take_a_task_of_eight_bit_floats(made):
+    shown = made(experiments.on_figure2("S01R", "S0R", dtype="float8_e4m3fn"))
+    assert shown.controls["dtype"].value == "float8_e4m3fn" and "Not drawn" not in shown.error.value
 
 
 @pytest.mark.parametrize(
@@ -130,9 +149,7 @@ def test_the_table_lists_the_unit_tasks():
 @pytest.mark.parametrize("case", range(1, 10))
 def test_controls_say_the_task_they_were_made_from(case):
     task = experiments.suite_task(case)
-    groups = task_controls(task)
-    values = {name: c.value for group in groups.values() for name, c in group.items()}
-    assert task_of(task.cluster, **values) == task
+    assert task_of(task.cluster, **values_of(task_controls(task))) == task
 
 
 def test_meshes_that_a_shape_does_not_give_are_written_out():

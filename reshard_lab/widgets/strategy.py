@@ -84,7 +84,8 @@ def _view(
             f"{size} at {nic} cannot be played; size is from 1B to {format_bytes(_MOST_BYTES)}, "
             f"rate of a NIC from 8bit/s to {format_rate(_MOST_BPS)}"
         )
-    setting = nbytes, hosts, devices, chunks, rate, nic_latency_us / 1e6
+    k = min(chunks, nbytes)  # as the broadcast does: no chunk is smaller than a byte
+    setting = nbytes, hosts, devices, k, rate, nic_latency_us / 1e6
     timeline = _simulated(strategy, *setting)
     took, t = timeline.duration_s, nbytes / rate
     rows = _compared(*setting)
@@ -100,7 +101,7 @@ def _view(
         f"A = {hosts}, B = {devices}"
     )
     if strategy == "broadcast":
-        note += f", K = {min(chunks, nbytes)} chunks of {format_bytes(nbytes / chunks)}"
+        note += f", K = {k} chunks of {format_bytes(nbytes / k)}"
     return View(draw_strategy(timeline, took * moment / STEPS), rows, facts, [f"{note}."])
 
 

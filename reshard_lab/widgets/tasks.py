@@ -32,10 +32,9 @@ def figure2() -> ReshardingTask:
 def task_controls(task: ReshardingTask) -> dict[str, dict[str, Any]]:
     """Groups of controls that say ``task``, for ``task_of``."""
     of_kind("task", task, ReshardingTask)
-    names = [name for name in ITEMSIZE if "_" not in name]
     tensor = {
         "shape": text("shape", ",".join(map(str, task.shape))),
-        "dtype": menu("element type", names, task.dtype),
+        "dtype": menu("element type", list(ITEMSIZE), task.dtype),
     }
     groups = {"Tensor": tensor}
     meshes = _mesh_texts(task)
