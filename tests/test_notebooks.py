@@ -28,8 +28,8 @@ ANSWERS = {
     "03": [3 * 4, 1 + 5 / 50, 3],
     # 5, 3, then 4, 3, 3 on the other; half of 18, as 5 + 4 and 3 · 3; 8 rows of ceil(6/4) columns.
     "04": [4 + 3 + 3, 9, 1.6],
-    # six copies through 10 Gbit/s; one a host; 0.2 s and a twentieth of it for the second host.
-    "05": [1.7, 3, 210],
+    # nine copies through 10 Gbit/s; one a host; 0.2 s and a twentieth of it for the second host.
+    "05": [1.11, 3, 210],
     # twice the hosts, twice the copies; a chain twice as long ends little later; the receivers take
     # in as much as before.
     "06": [2, 1, 1.0],
@@ -37,8 +37,8 @@ ANSWERS = {
     "07": [15, 4.0, 57],
     # 8 · 1024 · 2560 · 2 B; layers 10 to 13; (3 + 2 · 0.5)/3.
     "08": [40, 4, 1.33],
-    # a host of 4 and two of them; 8 · 400/10; 100 chunks, 7 hops.
-    "09": [12, 320, 700],
+    # a host of 4 and two of them; 4 · 200/10; 100 chunks, 7 hops.
+    "09": [12, 80, 700],
 }
 MISTAKES = {
     # axis 0 cut; the rules the other way round; axis 0 taken to cut.
@@ -49,6 +49,16 @@ MISTAKES = {
     "03": [3, 1 + 6 / 50, 4],
     # half of the work; load balance once more; what the senders need.
     "04": [9, 10, 1.2],
+    # a copy a host; a copy a device; the paper's formula, which counts the first host too.
+    "05": [10 / 3, 9, 220],
+    # a copy for each of the new devices; twice the hosts, twice the time; twice the senders.
+    "06": [4, 2, 0.5],
+    # 1F1B; transfers not shared by the two on the way; nothing to fill or drain.
+    "07": [8, 5.0, 48],
+    # a byte a number; the skips of the 1B model; one transfer in place of two.
+    "08": [20, 5, 3.5 / 3],
+    # those that receive; one NIC; a hop a device.
+    "09": [8, 20, 800],
 }
 """What a learner may well predict."""
 
