@@ -66,6 +66,15 @@ def test_boxes_longer_than_a_block_and_indices_over_32_bits():
     for i, j in itertools.product(range(3), range(2)):
         index = (2 + i) * 2**31 + 2**31 - 2 + j
         assert made[i, j].tobytes() == content(index, "uint8", 0)
+    shape, edge = (2**32 + 100,), 2**32
+    made = oracle.pattern(shape, "int64", ((edge - 10, edge + 10),), seed=5)
+    assert made.tobytes() == b"".join(content(edge + i, "int64", 5) for i in range(-10, 10))
+    for cut in (edge - 3, edge, edge + 3):  # however it is cut
+        parts = [
+            oracle.pattern(shape, "int64", (ends,), seed=5)
+            for ends in ((edge - 10, cut), (cut, edge + 10))
+        ]
+        assert np.array_equal(np.concatenate(parts), made)
     assert oracle.pattern((2**33,), "uint8", ((0, 64),)).tobytes() != (
         oracle.pattern((2**33,), "uint8", ((2**32, 2**32 + 64),)).tobytes()
     )

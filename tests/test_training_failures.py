@@ -184,6 +184,12 @@ def test_what_is_not_equal_is_not_passed():
                 (),
                 np.array([]),
             )
+    lost = Compared(0, "v", good * np.nan, good, 2.0)
+    for others in ([Compared(7, "w", good, good, 2.0)], [Compared(7, "w", -good, good, 2.0)]):
+        with pytest.raises(rl.ReshardError, match=r"the gradient of v on device 0 is off by nan"):
+            compare([lost, *others], (1.0,), np.array([1.0]))  # no later error hides it
+    with pytest.raises(rl.ReshardError, match=r"the loss of step 0 is nan, alone 1.0, which is"):
+        compare([Compared(0, "w", good, good, 2.0)], (float("nan"),), np.array([1.0]))
     for losses in ((1.0, 2.1), (1.0001, 2.0), (float("nan"), 2.0)):
         with pytest.raises(rl.ReshardError, match=r"the loss of step [01] is .*, alone [12].0, wh"):
             compare([], losses, np.array([1.0, 2.0]))

@@ -129,8 +129,9 @@ def _row_starts(shape: tuple[int, ...], box: Box, outer: int, row: np.ndarray) -
 def _content(index: np.ndarray, dtype: str, seed: int) -> np.ndarray:
     """Bytes of the elements with these indices: a 32-bit hash each, or a few for wide dtypes."""
     word = _mix(index.astype(np.uint32), seed)
-    if index[-1] >> 32:
-        word = _mix(word ^ (index >> 32).astype(np.uint32), seed)
+    if index[-1] >> 32:  # the largest
+        high = (index >> 32).astype(np.uint32)
+        word = np.where(high > 0, _mix(word ^ high, seed), word)
     itemsize = ITEMSIZE[dtype]
     if dtype == "bool":
         return (word >> 31).astype(np.uint8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -93,19 +94,19 @@ def compare(gradients: list[Compared], losses: tuple[float, ...], expected: np.n
     smaller ones are what is left of larger terms, and hold their rounding). Of a loss: the
     difference over the loss.
     """
-    worst, where = 0.0, ""
+    found = [(0.0, "")]
     floor = FLOOR * max((g.largest for g in gradients), default=0.0)
     for step, (loss, other) in enumerate(zip(losses, expected.tolist(), strict=True)):
         error = abs(loss - other) / abs(other) if other else abs(loss)
         text = f"the loss of step {step} is {loss!r}, alone {other!r}, which"
         if step and not error <= LATER_RTOL:
             raise _unequal(text, error, LATER_RTOL)
-        if not step and not error <= worst:
-            worst, where = error, text
-    for device, name, found, wanted, largest in gradients:
-        error = relative_error(found, wanted, max(largest, floor))
-        if not error <= worst:
-            worst, where = error, f"the gradient of {name} on device {device}"
+        if not step:
+            found.append((error, text))
+    for device, name, got, wanted, largest in gradients:
+        error = relative_error(got, wanted, max(largest, floor))
+        found.append((error, f"the gradient of {name} on device {device}"))
+    worst, where = max(found, key=lambda one: math.inf if math.isnan(one[0]) else one[0])
     if not worst <= RTOL:
         raise _unequal(where, worst, RTOL)
     return worst
