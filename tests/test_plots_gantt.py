@@ -52,6 +52,7 @@ def test_bars_lie_where_the_record_says():
     ]
     assert words.count("33% idle") == 4
     assert {"bound 214.7 ms", "end 322.1 ms", "time"} <= set(words)
+    assert not any("run together" in w for w in words)
     dashed = [
         line for line in ET.fromstring(drawn).iter(f"{SVG}line") if line.get("stroke-dasharray")
     ]

@@ -177,6 +177,26 @@ def test_infinite_bounds_and_missing_simulations_are_left_out():
     assert len(paths(drawn)) == 8
 
 
+def test_bounds_far_above_all_bars_are_left_out():
+    """The slowest run took 5 s: a bound of 9.9 s stretches the axis, one of 10 s does not."""
+    for far, drawn_to in ((9.9, 9.9), (10.0, 5.0)):
+        frame = table().assign(lower_bound_s=[1.0, 1.0, far, far])
+        figure = plots.draw_measured(frame, "time")
+        found = bars(figure.svg)
+        assert [high for _, _, high in found] == pytest.approx(
+            [value * HIGH / drawn_to for value in frame.measured_s], abs=0.02
+        )
+        lines = [
+            float(line.get("y1"))
+            for line in ET.fromstring(figure.svg).findall(f"{SVG}line")
+            if line.get("stroke-dasharray")
+        ]
+        (bottom,) = {y for _, y, _ in found}
+        shown = [b for b in (1.0, far) if b <= drawn_to]
+        assert [(bottom - y) * drawn_to / HIGH for y in lines] == pytest.approx(shown, abs=0.02)
+        assert figure.rows[-1][-1] == f"{far:g} s"
+
+
 def test_measurements_are_drawn_as_they_are():
     environment = {"link": "gloo, loopback, 2 cores", "cpu": "A processor"}
     one = rl.Measurement(

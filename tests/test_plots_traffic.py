@@ -96,6 +96,18 @@ def test_the_matrix_shows_bytes_sums_and_the_busiest():
     assert "hosts 0,1 sends" in " ".join(words) and "hosts 2,3 takes in" in " ".join(words)
 
 
+def test_only_the_busiest_sides_are_outlined():
+    """Send/recv of 64 bytes to two hosts: 128 leave host 0, 64 enter each of the others."""
+    cluster = rl.Cluster(3, 1)
+    src, dst = rl.Layout(rl.Mesh([0]), "R"), rl.Layout(rl.Mesh([1, 2]), "R")
+    plan = rl.plan(rl.ReshardingTask((64,), "int8", src, dst, cluster), "send_recv")
+    page = assert_readable(plots.draw_traffic(plan).svg)
+    (outlined,) = [r for r in page.rects if r.style.get("stroke-width") == "2.5"]
+    assert [words for words, box in page.texts if box.inside(outlined)] == ["128 B"]
+    said = " ".join(page.words())
+    assert "Busiest: what a NIC of host 0 sends, 128 B: " in said and "host 1 takes in" not in said
+
+
 def test_two_plans_share_one_scale_of_colours():
     figure = plots.draw_traffic(figure2_plans())
     page = assert_readable(figure.svg)
