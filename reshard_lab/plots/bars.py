@@ -85,7 +85,7 @@ def bars(frame: pd.DataFrame, columns: Columns, words: Words) -> Any:
     series = list(dict.fromkeys(frame[columns.series]))
     counts = [part[columns.group].nunique() for _, part in panels]
     with matplotlib.rc_context(_STYLE):
-        width = max(7.0, 1.2 + sum(counts) * (0.35 + 0.2 * len(series)))
+        width = max(7.0, 1.2 + sum(counts) * (0.35 + 0.16 * len(series)))
         made = canvas.Figure(figsize=(width, 4.2), layout="constrained")
         axes = made.subplots(1, len(panels), sharey=True, squeeze=False, width_ratios=counts)[0]
         for ax, (name, part) in zip(axes, panels, strict=True):
@@ -98,7 +98,7 @@ def bars(frame: pd.DataFrame, columns: Columns, words: Words) -> Any:
         handles, labels = axes[0].get_legend_handles_labels()
         # The title is the legend's, so that the layout keeps the two apart.
         head = {"title": words.title, "title_fontproperties": {"weight": "bold", "size": 11}}
-        place = {"loc": "outside upper center", "ncols": len(labels), "fontsize": 8}
+        place = {"loc": "outside upper center", "ncols": len(labels), "fontsize": 9}
         made.legend(handles, labels, frameon=False, **place, **head)
         if words.note:
             made.supxlabel(words.note, fontsize=9)
