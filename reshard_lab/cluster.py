@@ -132,6 +132,16 @@ class Cluster:
         """The host that NIC ``nic`` is part of."""
         return bisect_right(self._first_nic, nic) - 1
 
+    def nic_text(self, nic: int) -> str:
+        """How messages call a NIC: by its host, and by its number where the host has several.
+
+        >>> Cluster(2, 4).nic_text(1), Cluster(2, 4, nics_per_host=2).nic_text(3)
+        ('NIC of host 1', 'NIC 1 of host 1')
+        """
+        host = self.host_of_nic(nic)
+        number = f" {nic - self._first_nic[host]}" if self.host_nics[host] > 1 else ""
+        return f"NIC{number} of host {host}"
+
     def link_Bps(self, source: int, destination: int) -> float:
         """Bytes a second from device to device on idle links: the slower end counts."""
         a, b = self.host_of(source), self.host_of(destination)

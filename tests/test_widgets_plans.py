@@ -106,7 +106,7 @@ def test_every_step_gives_a_reason_for_each_wait():
     ]
     made.controls["step"].value = 1
     assert notes(made)[0].startswith(
-        "broadcast, naive: task 1, 512 MiB, NIC of host 1 to NIC of host 2;"
+        "broadcast, naive: task 1, 512 MiB, NIC of host 1 -> NIC of host 2;"
     )
     assert "moment</b>&nbsp;431.6 ms, step 1 of 3" in made.facts.value
 

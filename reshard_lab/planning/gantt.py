@@ -61,8 +61,8 @@ class Gantt:
     lower_bound_s: float
     ordered: bool
     """False: bars of one NIC overlap, because tasks share it."""
-    hosts: tuple[int, ...]
-    """Host of every NIC of the cluster."""
+    nics: tuple[str, ...]
+    """What every NIC of the cluster is called."""
     boxes: tuple[str, ...]
     """Box of every unit task."""
     sizes: tuple[int, ...]
@@ -81,27 +81,23 @@ class Gantt:
             for (nic, side), found in sorted(spans.items())
         )
 
-    def nic_text(self, nic: int) -> str:
-        """How messages call a NIC: by its host, and by its number where the host has several."""
-        host = self.hosts[nic]
-        if self.hosts.count(host) == 1:
-            return f"NIC of host {host}"
-        return f"NIC {nic - self.hosts.index(host)} of host {host}"
+    def way(self, bar: Bar) -> str:
+        """By which NICs a delivery goes, in words."""
+        if bar.sender_nic is None:
+            return f"inside the host of device {bar.sender}"
+        to = ", ".join(self.nics[nic] for nic in bar.receiver_nics)
+        return f"{self.nics[bar.sender_nic]} -> {to}"
 
     def steps(self, limit: int = 50) -> list[str]:
         """The deliveries in order, each with what it waits for; at most ``limit`` of them."""
         whole("limit", limit)
         lines = []
         for number, bar in enumerate(self.bars[:limit], 1):
-            to = ", ".join(self.nic_text(nic) for nic in bar.receiver_nics)
-            way = f"inside the host of device {bar.sender}"
-            if bar.sender_nic is not None:
-                way = f"{self.nic_text(bar.sender_nic)} -> {to}"
             part = " of it" if bar.nbytes < self.sizes[bar.task] else ""
             lines.append(
                 f"{number}. {format_seconds(bar.start_s)} to {format_seconds(bar.end_s)}: "
                 f"task {bar.task} {self.boxes[bar.task]}, {format_bytes(bar.nbytes)}{part}, "
-                f"{way}; {bar.why}"
+                f"{self.way(bar)}; {bar.why}"
             )
         if len(self.bars) > limit:
             lines.append(f"... and {len(self.bars) - limit} more")
@@ -120,7 +116,7 @@ def gantt(plan: Plan) -> Gantt:
         makespan_s=plan.makespan_s,
         lower_bound_s=plan.lower_bound_s,
         ordered=plan.ordered,
-        hosts=tuple(cluster.host_of_nic(nic) for nic in range(cluster.nics)),
+        nics=tuple(map(cluster.nic_text, range(cluster.nics))),
         boxes=tuple(box_text(unit.box) for unit in plan.unit_tasks),
         sizes=tuple(unit.nbytes for unit in plan.unit_tasks),
     )
@@ -180,7 +176,7 @@ class _Past:
             end, unit = self.last.get((side, number), (-1.0, -1))
             if abs(end - s.start_s) <= self.slack:
                 device = side.startswith("device")
-                where = f"device {number}" if device else self.chart.nic_text(number)
+                where = f"device {number}" if device else self.chart.nics[number]
                 what = f"task {unit}" if unit != s.unit else f"another part of task {unit}"
                 return f"waits: {where} busy with {what}"
         if self._comes(s.unit, (s.sender,), s.start_s):

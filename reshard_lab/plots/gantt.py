@@ -85,8 +85,8 @@ def chart_of(chart: Gantt) -> Chart:
             for key in [("tx", bar.sender_nic), *(("rx", nic) for nic in bar.receiver_nics)]:
                 found.setdefault(key, []).append(span)
     order = sorted(found, key=lambda k: (k[0] == "rx", k[1]))
-    rows = {row_name(chart.nic_text(nic), side): found[side, nic] for side, nic in order}
-    idle = {row_name(chart.nic_text(i.nic), i.side): i.share for i in chart.idle}
+    rows = {row_name(chart.nics[nic], side): found[side, nic] for side, nic in order}
+    idle = {row_name(chart.nics[i.nic], i.side): i.share for i in chart.idle}
     inside = any(bar.sender_nic is None for bar in chart.bars)
     return Chart(rows, idle, chart.makespan_s, chart.lower_bound_s, inside)
 
@@ -190,7 +190,5 @@ def _alt(chart: Gantt) -> str:
         f"{order}; predicted {format_seconds(chart.makespan_s)}, "
         f"lower bound {format_seconds(chart.lower_bound_s)}"
     )
-    shares = [
-        f"{row_name(chart.nic_text(i.nic), i.side)}: {i.share:.0%} idle" for i in chart.idle[:8]
-    ]
+    shares = [f"{row_name(chart.nics[i.nic], i.side)}: {i.share:.0%} idle" for i in chart.idle[:8]]
     return ". ".join([text, *shares]) + ("." if len(chart.idle) <= 8 else ", and so on.")

@@ -41,11 +41,7 @@ def _chart(timeline: Timeline, uses: list[NicUse]) -> Chart:
 
 
 def _name(timeline: Timeline, use: NicUse) -> str:
-    cluster = timeline.cluster
-    words = f"NIC of host {use.host}"
-    if cluster.host_nics[use.host] > 1:
-        words = f"NIC {use.nic - sum(cluster.host_nics[: use.host])} of host {use.host}"
-    return row_name(words, use.direction)
+    return row_name(timeline.cluster.nic_text(use.nic), use.direction)
 
 
 def _idle(timeline: Timeline, use: NicUse) -> float:

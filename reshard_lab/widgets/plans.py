@@ -10,7 +10,7 @@ from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, choose, of_kind, short, whole
 from reshard_lab.layout import Layout
 from reshard_lab.planning import plan
-from reshard_lab.planning.gantt import Bar, Gantt
+from reshard_lab.planning.gantt import Gantt
 from reshard_lab.plots.gantt import gantts
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import METHODS
@@ -100,7 +100,7 @@ def _view(charts: Mapping[str, Gantt], step: int) -> View:
         ("plan", "start (s)", "end (s)", "unit task", "bytes", "way", "waits for")
     ]
     rows += [
-        (name, f"{b.start_s:.6g}", f"{b.end_s:.6g}", b.task, b.nbytes, _way(chart, b), b.why)
+        (name, f"{b.start_s:.6g}", f"{b.end_s:.6g}", b.task, b.nbytes, chart.way(b), b.why)
         for name, chart in charts.items()
         for b in chart.bars
     ]
@@ -128,7 +128,7 @@ def _told(name: str, chart: Gantt, moment_s: float) -> list[str]:
     slack = 1e-9 * chart.makespan_s
     found = [bar for bar in chart.bars if abs(bar.start_s - moment_s) <= slack]
     lines = [
-        f"{name}: task {b.task}, {format_bytes(b.nbytes)}, {_way(chart, b)}; {b.why}."
+        f"{name}: task {b.task}, {format_bytes(b.nbytes)}, {chart.way(b)}; {b.why}."
         for b in found[:_MOST_NOTES]
     ]
     if len(found) > _MOST_NOTES:
@@ -137,13 +137,6 @@ def _told(name: str, chart: Gantt, moment_s: float) -> list[str]:
         over = chart.makespan_s <= moment_s + slack
         lines.append(f"{name}: {'has ended' if over else 'nothing begins now'}.")
     return lines
-
-
-def _way(chart: Gantt, bar: Bar) -> str:
-    if bar.sender_nic is None:
-        return f"inside the host of device {bar.sender}"
-    to = ", ".join(chart.nic_text(nic) for nic in bar.receiver_nics)
-    return f"{chart.nic_text(bar.sender_nic)} to {to}"
 
 
 def _figures(chart: Gantt) -> str:
