@@ -1,6 +1,7 @@
 """The schedulers against the handed instances, and what `solve` accepts and reports."""
 
 import itertools
+import math
 import sys
 import time
 
@@ -276,13 +277,28 @@ def test_no_time_still_gives_a_schedule():
 
 def test_a_search_says_that_the_limit_ended_it(monkeypatch):
     clock = itertools.count(0, 0.5)
-    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(time, "thread_time", lambda: next(clock))
     assert any("ended the search" in note for note in solve(uneven(40), time_limit_s=2.0).notes)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_search_may_have_no_limit(method):
+    check(solve(uneven(6), method, time_limit_s=math.inf))
+
+
+@pytest.mark.parametrize("small", [1e-3, 1e-6, 1e-9, 1e-12])
+@pytest.mark.parametrize("method", METHODS)
+def test_tiny_tasks_beside_large_ones_are_not_lost(method, small):
+    problem = Problem([1.0, 1.0, 1.0, small], [(0, 1)] * 3 + [(0,)], [(2,), (3,), (4,), (2,)])
+    schedule = solve(problem, method)
+    check(schedule)
+    assert {a.task for a in schedule.assignments} == {0, 1, 2, 3}
+    assert schedule.makespan >= problem.fluid_bound * (1 - 1e-9)
 
 
 def test_budgets_of_stages_end_with_the_whole(monkeypatch):
     now = 0.0
-    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    monkeypatch.setattr(time, "thread_time", lambda: now)
     whole = Budget(10.0)
     part = whole.part(0.1)
     assert (part.limit_s, part.ends, part.steps(100)) == (1.0, 10.0, 100.0)
@@ -328,6 +344,9 @@ def test_checker_accepts_a_relayed_schedule():
         ),
         ([(0, 1, 4, 0, 1.0), (1, 0, 4, 6, 1.0)], "ends before it starts"),
         ([(2, 1, 0, 4, 1.0), (1, 0, 4, 6, 1.0)], "is of no task"),
+        ([(0, 0, 0, 4, 1.0, -0.1), (1, 0, 4, 6, 1.0)], "carries no part of its task"),
+        ([(0, 0, 0, 4, 1.0), (1, 0, 4, 6, 1.0), (1, 0, 6, 7, 0.0)], "carries no part of its task"),
+        ([(0, 0, 0, 4, 1.0), (1, 0, 4, 6, 1.0), (1, 0, 6, 8, 0.6, 0.5)], "carries no part"),
     ],
 )
 def test_checker_refuses(rows, words):

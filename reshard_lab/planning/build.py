@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -55,7 +54,8 @@ def plan(
         whole where cutting them does not pay.
     chunks:
         K, the chunks of a broadcast, never more than the payload's bytes; ``"auto"`` takes the
-        best number for every chain.
+        best number for every chain. Every chunk costs the latencies of its hops, so 100, which is
+        for large tensors, makes small ones slow.
 
     >>> from reshard_lab import Cluster, Layout, ReshardingTask
     >>> cluster = Cluster(hosts=4, devices_per_host=2)
@@ -81,7 +81,9 @@ def plan(
     made = [_Planner(listed, cluster, s, chunks, seed).plan(scheduler) for s in _AUTO]
     best = min(made, key=lambda p: p.makespan_s)
     times = ", ".join(f"{p.strategy} {format_seconds(p.makespan_s)}" for p in made)
-    note = f"strategy auto: {best.strategy} has the shortest predicted time ({times})"
+    alike = sum(meets(p.makespan_s, best.makespan_s) for p in made)
+    why = "has the shortest predicted time" if alike == 1 else "is the first of those that tie"
+    note = f"strategy auto: {best.strategy} {why} ({times})"
     return replace(best, notes=(note, *best.notes))
 
 
@@ -125,8 +127,7 @@ class _Planner:
         bound = self.problem.fluid_bound
         through = bound * self.cluster.nic_Bps if bound else 0.0
         batches = int(max(2, min(PERIODS, through / _BATCH_BYTES)))
-        budget = Budget(_SPLIT_S, time.thread_time)  # the plan must not depend on other programs
-        return split(self.problem, budget, self.seed, batches)
+        return split(self.problem, Budget(_SPLIT_S), self.seed, batches)
 
     def _best(self) -> Plan:
         """Whole tasks in order, no order, or tasks shared out: by predicted time.
@@ -177,6 +178,7 @@ class _Planner:
             units = Parts(builder, self.tasks, self.pieces, schedule).lower()
         else:
             units = self._whole_units(builder, schedule)
+        makespan_s = max((u.start_s + u.duration_s for u in units), default=0.0)
         return Plan(
             tasks=self.tasks,
             strategy=self.strategy,
@@ -187,8 +189,8 @@ class _Planner:
             seed=self.seed,
             units=tuple(units),
             transfers=tuple(builder.transfers),
-            makespan_s=max((u.start_s + u.duration_s for u in units), default=0.0),
-            optimal=self._proven(schedule),
+            makespan_s=makespan_s,
+            optimal=self._proven(schedule, makespan_s),
             notes=tuple(n for n in schedule.notes if schedule.optimal is None),
             ordered=ordered,
             stretches=tuple(builder.stretches),
@@ -206,22 +208,36 @@ class _Planner:
             units[index] = builder.unit(t, u, index, unit, assignment.sender, cuts[t])
         return [units[i] for i in range(len(where))]
 
-    def _proven(self, schedule: Schedule) -> str | None:
+    def _proven(self, schedule: Schedule, makespan_s: float) -> str | None:
         """What is proven of the schedule in the bandwidth model, for the tasks themselves.
 
-        Nothing without an order (times hold under ideal sharing only), under other strategies
-        (tasks do not last bytes over bandwidth), and where the model of equations 1 to 4 leaves
-        something out that matters: hosts that differ, links in a host slower than a NIC, hosts
-        that receive and send (what a chain passes on competes with what the host sends itself).
+        A plan in order that takes no longer than the bound is optimal whatever it is. Else nothing
+        without an order (times hold under ideal sharing only), under other strategies where a
+        task has several receivers (it does not last bytes over bandwidth), and where the model of
+        equations 1 to 4 leaves something out that matters: hosts that differ, links in a host
+        slower than a NIC, hosts that receive and send (what a chain passes on competes with what
+        the host sends itself).
         """
-        modelled = self.cluster.uniform and self.cluster.intra_Bps >= self.cluster.nic_Bps
-        if not modelled or self.strategy != "broadcast" or schedule.method == "concurrent":
+        if self.strategy == "signal" or schedule.method == "concurrent":
             return None
-        if _hosts_overlap(self.tasks, self.cluster):
-            return None
-        if meets(schedule.makespan, lower_bound_s(self.tasks)):
+        bound = lower_bound_s(self.tasks)
+        if meets(makespan_s, bound):
             return "fluid"
-        return schedule.optimal if one_nic_a_host(self.cluster) else None
+        modelled = self.cluster.uniform and self.cluster.intra_Bps >= self.cluster.nic_Bps
+        if not modelled or _hosts_overlap(self.tasks, self.cluster):
+            return None
+        single = one_nic_a_host(self.cluster)
+        if self.strategy != "broadcast" and not (single and _one_receiver_each(self.tasks)):
+            return None
+        if meets(schedule.makespan, bound):
+            return "fluid"
+        return schedule.optimal if single else None
+
+
+def _one_receiver_each(tasks: Sequence[ReshardingTask]) -> bool:
+    """Whether every unit task goes to one device at most; then all strategies send it once."""
+    units = (unit for task in tasks for unit in task.unit_tasks)
+    return all(len(set(unit.receivers) - set(unit.senders)) <= 1 for unit in units)
 
 
 _NAMES = {"auto": "whole tasks", "split": "shared out", "concurrent": "no order"}

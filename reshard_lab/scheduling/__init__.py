@@ -61,7 +61,7 @@ def solve(
         tasks that the time allows, with proof where it is optimal. ``split``: tasks shared out
         among senders. ``concurrent``: no order at all, every task at once.
     time_limit_s:
-        seconds a search may take; a first answer is always made.
+        seconds of processor time a search may take; a first answer is always made.
     seed:
         of everything random. One seed, one schedule, on any machine that keeps the pace.
 

@@ -51,7 +51,7 @@ def greedy(problem: Problem, budget: Budget, seed: int) -> tuple[list[int], list
     while left:
         best: dict[int, int] = {}
         sets_left = max(1.0, len(left) / max(1, _most_at_once(left, sends, takes)))
-        draws = min(_DRAWS, int(work / (len(left) * sets_left / 2)))
+        draws = int(min(_DRAWS, work / (len(left) * sets_left / 2)))
         for draw in range(max(1, draws)):
             if draw and budget.over:
                 break

@@ -41,7 +41,8 @@ def _check_one(schedule: Schedule, a: Assignment, slack: float) -> None:
     if not 0 <= a.task < len(problem):
         raise ReshardError(f"{a} is of no task; the problem has {len(problem)}")
     lasts = problem.durations[a.task] if problem.receivers[a.task] else 0.0
-    if not (0 <= a.start <= a.end and a.first >= 0 and a.first + a.share <= 1 + _SLACK):
+    inside = a.share > 0 and a.first >= 0 and a.first + a.share <= 1 + _SLACK
+    if not (0 <= a.start <= a.end and inside):
         raise ReshardError(f"{a} ends before it starts, or carries no part of its task")
     if a.end - a.start < a.share * lasts - slack:
         raise ReshardError(f"{a} is faster than a NIC: the whole task lasts {lasts}")

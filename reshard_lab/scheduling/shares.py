@@ -111,17 +111,18 @@ def _solve(
     ] = []  # rows: all of group i is sent; relays get what they send
     for i, g in enumerate(groups):
         count = len(classes[i])
+        part = totals[i] / scale
         for s in g.senders:
-            load.append((row[s], len(columns), float(count)))
+            load.append((row[s], len(columns), part * count))
             sums.append((i, len(columns), 1.0))
             columns.append(("direct", i, s))
         if count > 1:
             for s in g.senders:
-                load.append((row[s], len(columns), 1.0))
+                load.append((row[s], len(columns), part))
                 sums += [(i, len(columns), 1.0), (len(groups) + i, len(columns), 1.0)]
                 columns.append(("handed", i, s))
             for c in classes[i]:
-                load.append((row[c[-1]], len(columns), count - 1.0))
+                load.append((row[c[-1]], len(columns), part * (count - 1.0)))
                 sums.append((len(groups) + i, len(columns), -1.0))
                 columns.append(("forwarded", i, c))
     most = len(columns)
@@ -136,7 +137,7 @@ def _solve(
         A_ub=matrix(load, len(nics)),
         b_ub=np.zeros(len(nics)),
         A_eq=matrix(sums, 2 * len(groups)),
-        b_eq=np.concatenate([np.array(totals) / scale, np.zeros(len(groups))]),
+        b_eq=np.concatenate([np.ones(len(groups)), np.zeros(len(groups))]),
         method="highs-ds",
         options={"time_limit": max(time_limit_s, 0.01)},
     )
@@ -145,7 +146,7 @@ def _solve(
     found: dict[str, list[list[tuple[int | Class, float]]]] = {
         kind: [[] for _ in groups] for kind in ("handed", "forwarded", "direct")
     }
-    for (kind, i, who), x in zip(columns, (result.x[:most] * scale).tolist(), strict=True):
-        if x > _NOTHING * totals[i]:
-            found[kind][i].append((who, x))
+    for (kind, i, who), x in zip(columns, result.x[:most].tolist(), strict=True):
+        if x > _NOTHING:
+            found[kind][i].append((who, x * totals[i]))
     return found["handed"], found["forwarded"], found["direct"]  # type: ignore[return-value]

@@ -13,9 +13,10 @@ from reshard_lab.strategies.phases import (
     alpa_cuts,
     receivers_of,
 )
-from reshard_lab.strategies.timing import STRATEGIES, closed_form_s, make_phases, phases_s
+from reshard_lab.strategies.timing import PAPER, STRATEGIES, closed_form_s, make_phases, phases_s
 
 __all__ = [
+    "PAPER",
     "STRATEGIES",
     "Chain",
     "Delivery",

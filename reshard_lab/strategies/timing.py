@@ -18,8 +18,9 @@ Every message costs its link's latency and then its bytes over the link's bandwi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,23 @@ from reshard_lab.boxes import Box
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, choose, whole
 from reshard_lab.strategies import phases as ph
+
+
+class Formula(NamedTuple):
+    """What the paper writes for a strategy."""
+
+    words: str
+    seconds: Callable[[float, int, int, int], float]
+    """Of t, A, B and K."""
+
+
+PAPER = {
+    "send_recv": Formula("A·B·t", lambda t, a, b, k: a * b * t),
+    "local_allgather": Formula("A·t", lambda t, a, b, k: a * t),
+    "global_allgather": Formula("2t", lambda t, a, b, k: 2 * t),
+    "broadcast": Formula("t + A·t/K", lambda t, a, b, k: t + a * t / k),
+}
+"""The strategies of section 3.1 and their times there; latency and links inside hosts are free."""
 
 
 def phases_s(sender: int, phases: Sequence[ph.Phase], cluster: Cluster) -> float:
@@ -92,11 +110,18 @@ def closed_form_s(
 ) -> float:
     """Seconds one unit task of ``nbytes`` takes from one sender to ``hosts`` x ``devices``.
 
-    The receivers sit on hosts of their own (A = ``hosts``, B = ``devices``), one chain or ring.
-    For speeds and latencies of ``cluster``; the limits are in the module's docstring.
+    The receivers sit on hosts of their own (A = ``hosts``, B = ``devices``), one chain or ring;
+    so ``cluster``, whose speeds and latencies count, has at least ``hosts`` + 1 hosts; ReshardError
+    if not. The limits are in the module's docstring.
     """
     choose("strategy", strategy, STRATEGIES)
     whole("nbytes", nbytes, 1), whole("hosts", hosts, 1), whole("devices", devices, 1)
+    whole("chunks", chunks, 1)
+    if hosts >= cluster.hosts:
+        raise ReshardError(
+            f"{hosts} receiving hosts and the sender's need a cluster of {hosts + 1} hosts; this "
+            f"one has {cluster.hosts}"
+        )
     if devices > cluster.devices_per_host:
         raise ReshardError(
             f"{devices} devices a host asked, but the cluster has {cluster.devices_per_host}"
