@@ -25,6 +25,10 @@ def test_figure_3_closed_form_simulated_and_the_papers():
     assert found["A", 3, 2, 100, "global_allgather"] == pytest.approx(1 + 5 / 6, rel=1e-6)
     assert found["B", 2, 3, 100, "send_recv"] == pytest.approx(6, rel=1e-6)
     assert found["K", 2, 2, 10, "broadcast"] == pytest.approx(1.1, rel=1e-6)
+    paper = table.set_index(["varies", "A", "B", "K", "strategy"])["paper_s"]
+    assert paper["A", 3, 2, 100, "broadcast"] == pytest.approx(1 + 3 / 100)
+    assert paper["K", 2, 2, 10, "broadcast"] == pytest.approx(1 + 2 / 10)
+    assert paper["A", 3, 2, 100, "global_allgather"] == 2
     real = figure3(10**6, counts=(2,), chunks=(10,))  # p3.8xlarge: latencies come on top
     sent = real[real["strategy"] != "global_allgather"]
     assert (sent["simulated_s"] > sent["paper_s"]).all()

@@ -8,26 +8,19 @@ from typing import TYPE_CHECKING
 from reshard_lab import pipeline
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, need, whole
-from reshard_lab.experiments.studies import FOUR
 from reshard_lab.layout import Layout
 from reshard_lab.planning import plan
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import Problem, solve
 from reshard_lab.simulation import Timeline
 from reshard_lab.simulation.delivery import one_sender
-from reshard_lab.strategies import closed_form_s
+from reshard_lab.strategies import PAPER, closed_form_s
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NBYTES = 125_000_000
 """A slice that takes 0.1 s through a NIC of 10 Gbit/s: the t of section 3.1."""
-PAPER = {
-    "send_recv": "A·B·t",
-    "local_allgather": "A·t",
-    "global_allgather": "2t",
-    "broadcast": "t + A·t/K",
-}
 OVERLAP_STEPS = (
     ("1F1B, transfers block", "1f1b", False, False),
     ("1F1B, overlapped", "1f1b", True, False),
@@ -73,7 +66,7 @@ def strategy_times(hosts: int, devices: int, chunks: int = 100) -> pd.DataFrame:
     ``enter_host``: the most by the NIC of any receiving host.
     """
     rows = []
-    for name in FOUR:
+    for name in PAPER:
         timeline = deliver(name, hosts, devices, chunks)
         t = timeline.plan.lower_bound_s
         moved: dict[str, int] = {"tx": 0, "rx": 0}
@@ -84,7 +77,7 @@ def strategy_times(hosts: int, devices: int, chunks: int = 100) -> pd.DataFrame:
         rows.append(
             {
                 "strategy": name,
-                "paper": PAPER[name],
+                "paper": PAPER[name].words,
                 "closed_form": exact / t,
                 "simulated": timeline.duration_s / t,
                 "leave_sender": moved["tx"] / NBYTES,

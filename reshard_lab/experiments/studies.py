@@ -15,14 +15,11 @@ from reshard_lab.experiments.sweep import Point, evaluate, simulated, task_of
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.simulation import simulate
-from reshard_lab.strategies import closed_form_s
+from reshard_lab.strategies import PAPER, closed_form_s
 from reshard_lab.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
-
-FOUR = ("send_recv", "local_allgather", "global_allgather", "broadcast")
-"""The strategies of section 3.1."""
 
 
 def figure3(
@@ -43,17 +40,11 @@ def figure3(
     grid += [("K", 2, 2, k) for k in chunks]
     rows = []
     for varies, a, b, k in grid:
-        for strategy in FOUR:
+        for strategy in PAPER:
             task = task_of(_one_sender(size, a, b, speeds))
             made = plan(task, strategy, "naive", chunks=k)
             assert task.cluster is not None
             t = size / task.cluster.nic_Bps
-            paper = {
-                "send_recv": a * b * t,
-                "local_allgather": a * t,
-                "global_allgather": 2 * t,
-                "broadcast": t + a * t / k,
-            }
             rows.append(
                 {
                     "varies": varies,
@@ -61,7 +52,7 @@ def figure3(
                     "B": b,
                     "K": k,
                     "strategy": strategy,
-                    "paper_s": paper[strategy],
+                    "paper_s": PAPER[strategy].seconds(t, a, b, k),
                     "closed_form_s": closed_form_s(strategy, size, a, b, task.cluster, k),
                     "simulated_s": simulate(made).duration_s,
                 }
@@ -95,7 +86,7 @@ def strategy_map(
         | {"strategy": strategy, "chunks": chunks}
         for n in nbytes
         for latency in latencies
-        for strategy in FOUR
+        for strategy in PAPER
     ]
     found = evaluate(_map_row, points, **how)
     best = found.groupby(["nbytes", "nic_latency_s"])["simulated_s"].transform("min")

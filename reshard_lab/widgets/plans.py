@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, choose, of_kind, short, whole
-from reshard_lab.layout import Layout
 from reshard_lab.planning import plan
 from reshard_lab.planning.gantt import Gantt
 from reshard_lab.plots.gantt import gantts
@@ -18,10 +16,12 @@ from reshard_lab.strategies import STRATEGIES
 from reshard_lab.units import format_bytes, format_seconds
 from reshard_lab.widgets.controls import menu, slider
 from reshard_lab.widgets.panel import Explorer, View, explorer
-from reshard_lab.widgets.tasks import task_controls, task_of
+from reshard_lab.widgets.tasks import table2, task_controls, task_of
 
 MOST_TASKS = 1024
 """Unit tasks of a plan: more do not follow a slider."""
+_CASE_9 = "RS0R", "RRS0"
+"""Of table 2: four unit tasks whose order decides over the time."""
 _SIDE = ("first", "second", "third")
 _NONE = "none"
 _MOST_NOTES = 4  # deliveries of one plan told of at one moment
@@ -55,7 +55,7 @@ def plan_explorer(
         strategy, scheduler = pair
         choose("strategy", strategy, (*STRATEGIES, "auto"))
         choose("scheduler", scheduler, METHODS)
-    start = _case9() if task is None else of_kind("task", task, ReshardingTask)
+    start = table2(*_CASE_9) if task is None else of_kind("task", task, ReshardingTask)
     groups = task_controls(start)
     for i, name in enumerate(_SIDE):
         strategy, scheduler = methods[i] if i < len(methods) else (_NONE, "auto")
@@ -146,11 +146,3 @@ def _figures(chart: Gantt) -> str:
         words += f" ({chart.makespan_s / chart.lower_bound_s:.4g} × the bound)"
     shares = [i.share for i in chart.idle]
     return f"{words}, NICs {sum(shares) / len(shares):.0%} idle" if shares else words
-
-
-def _case9() -> ReshardingTask:
-    """Case 9 of table 2: four unit tasks whose order decides over the time."""
-    cluster = Cluster.preset("p3.8xlarge", hosts=4)
-    src = Layout(cluster.mesh((2, 4)), "RS0R")
-    dst = Layout(cluster.mesh((2, 4), first_host=2), "RRS0")
-    return ReshardingTask((1024, 1024, 512), "float32", src, dst, cluster)

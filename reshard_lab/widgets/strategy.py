@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 
 from reshard_lab.cluster import Cluster
@@ -10,7 +9,7 @@ from reshard_lab.errors import ReshardError
 from reshard_lab.plots.strategy import NAMES, draw_strategy
 from reshard_lab.simulation.delivery import one_sender
 from reshard_lab.simulation.timeline import Timeline
-from reshard_lab.strategies import closed_form_s
+from reshard_lab.strategies import PAPER, closed_form_s
 from reshard_lab.units import (
     format_bytes,
     format_rate,
@@ -25,13 +24,6 @@ MOST_HOSTS, MOST_DEVICES, MOST_CHUNKS = 6, 4, 100
 _MOST_BYTES, _MOST_BPS = 2**50, 1.25e14
 STEPS = 48
 """Positions of the moment's slider: parts of the whole time."""
-_FORMULAS: dict[str, tuple[str, Callable[[float, int, int, int], float]]] = {
-    "send_recv": ("A·B·t", lambda t, a, b, k: a * b * t),
-    "local_allgather": ("A·t", lambda t, a, b, k: a * t),
-    "global_allgather": ("2t", lambda t, a, b, k: 2 * t),
-    "broadcast": ("t + A·t/K", lambda t, a, b, k: t + a * t / k),
-}
-"""What the paper writes (section 3.1), in words and as a function of t, A, B, K."""
 
 
 def strategy_explorer(
@@ -97,7 +89,7 @@ def _view(
         "simulated / t": f"{took / t:.3f}",
     }
     note = (
-        f"The paper writes {_FORMULAS[strategy][0]}, latency and links inside hosts free; here "
+        f"The paper writes {PAPER[strategy].words}, latency and links inside hosts free; here "
         f"A = {hosts}, B = {devices}"
     )
     if strategy == "broadcast":
@@ -132,7 +124,7 @@ def _compared(
     rows: list[tuple[str, ...]] = [head]
     t = nbytes / nic_Bps
     for name, words in NAMES.items():
-        formula, by_paper = _FORMULAS[name]
+        formula, by_paper = PAPER[name]
         exact = closed_form_s(name, nbytes, hosts, devices, cluster, chunks)
         setting = nbytes, hosts, devices, chunks, nic_Bps, nic_latency_s
         found = _simulated(name, *setting).duration_s

@@ -29,6 +29,14 @@ def figure2() -> ReshardingTask:
     return ReshardingTask((4, 4), "float32", src, dst, cluster)
 
 
+def table2(src_spec: str, dst_spec: str) -> ReshardingTask:
+    """A case of the paper's table 2 that goes from two hosts of four devices to two others."""
+    cluster = Cluster.preset("p3.8xlarge", hosts=4)
+    src = Layout(cluster.mesh((2, 4)), src_spec)
+    dst = Layout(cluster.mesh((2, 4), first_host=2), dst_spec)
+    return ReshardingTask((1024, 1024, 512), "float32", src, dst, cluster)
+
+
 def task_controls(task: ReshardingTask) -> dict[str, dict[str, Any]]:
     """Groups of controls that say ``task``, for ``task_of``."""
     of_kind("task", task, ReshardingTask)

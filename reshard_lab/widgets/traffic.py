@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, of_kind, short
-from reshard_lab.layout import Layout
 from reshard_lab.planning import Plan, plan
 from reshard_lab.planning.traffic import traffic
 from reshard_lab.plots.traffic import draw_traffic
@@ -16,6 +14,7 @@ from reshard_lab.strategies import STRATEGIES
 from reshard_lab.units import format_bytes, format_seconds
 from reshard_lab.widgets.controls import menu
 from reshard_lab.widgets.panel import Explorer, View, explorer
+from reshard_lab.widgets.tasks import table2
 
 Tasks: TypeAlias = ReshardingTask | Mapping[str, ReshardingTask] | None
 SCHEDULERS = ("load_balance", "naive", "greedy", "split", "concurrent")
@@ -65,7 +64,7 @@ def _named(
     tasks: Tasks,
 ) -> dict[str, ReshardingTask]:
     if tasks is None:
-        return {"RS0R on (2,4) to S0RR on (2,4)": _example()}
+        return {"RS0R on (2,4) to S0RR on (2,4)": table2("RS0R", "S0RR")}  # case 3
     if isinstance(tasks, ReshardingTask):
         shape = "×".join(map(str, tasks.shape))
         return {f"{tasks.src.spec} to {tasks.dst.spec}, {shape} {tasks.dtype}": tasks}
@@ -76,14 +75,6 @@ def _named(
         str(name): of_kind(f"task {short(name)}", task, ReshardingTask)
         for name, task in tasks.items()
     }
-
-
-def _example() -> ReshardingTask:
-    """Case 3 of the paper's table 2, on its cluster."""
-    cluster = Cluster.preset("p3.8xlarge", hosts=4)
-    src = Layout(cluster.mesh((2, 4)), "RS0R")
-    dst = Layout(cluster.mesh((2, 4), first_host=2), "S0RR")
-    return ReshardingTask((1024, 1024, 512), "float32", src, dst, cluster)
 
 
 def _view(plans: Mapping[str, Plan]) -> View:
