@@ -72,6 +72,28 @@ def imported_modules(path: Path) -> set[str]:
     return found
 
 
+RECORDS = {"Measurement", "TrainingRun", "to_frame"}
+"""All that pictures know of the floors that carry plans out: two records, and rows of the first."""
+
+
+def test_pictures_and_explorers_import_nothing_that_runs():
+    found: list[str] = []
+    package = ROOT / "reshard_lab"
+    for path in (*package.glob("plots/*.py"), *package.glob("widgets/*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                found += [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                found += [alias.name for alias in node.names]
+    above = [name for name in found if re.match(r"reshard_lab\.(runtime|training)\b", name)]
+    assert {name.rpartition(".")[2] for name in above} == RECORDS
+
+
+def test_pictures_and_explorers_load_nothing_heavier_than_numpy():
+    loaded = loaded_by("import reshard_lab.plots, reshard_lab.widgets")
+    assert "numpy" in loaded and not loaded & set(HEAVY)
+
+
 WAYS_UP = {("pipeline/__init__.py", "training")}
 """Imports from above, each when a name is first asked for: ``pipeline.train`` is reached there."""
 
