@@ -6,17 +6,18 @@ import xml.etree.ElementTree as ET
 import pytest
 
 import reshard_lab as rl
+from reshard_lab import widgets
 from reshard_lab.plots import svg
 from reshard_lab.widgets import controls, panel
 
 
-def draw(size: int, words: str) -> panel.View:
+def draw(size: int, words: str, tall: int = 100) -> panel.View:
     if words == "bad":
         raise rl.ReshardError("words 'bad' & <worse>")
     if words == "broken":
         raise KeyError("a mistake of the program")
     parts = [svg.cell(0, 0, 10, 10, 8), svg.label(0, 20, f"{size} {words}")]
-    figure = svg.figure(svg.document(90, 100 - size, parts, 'an "alt" text'), "a caption", "alt")
+    figure = svg.figure(svg.document(90, tall - size, parts, 'an "alt" text'), "a caption", "alt")
     most = 5 if words == "few" else 9
     rows = [("size", "words"), (size, words)]
     return panel.View(figure, rows, {"size": str(size)}, [words], {"size": {"max": most}})
@@ -102,12 +103,31 @@ def test_a_view_may_move_the_ends_of_a_control():
     assert player.max == 9
 
 
-def test_what_is_below_the_picture_never_moves_up():
-    made = toy()  # 99 pixels high
-    made.controls["size"].value = 9
-    assert "min-height:139px" in made.picture.value and 'height="91"' in made.picture.value
-    made.controls["size"].value = 0
-    assert "min-height:140px" in made.picture.value
+def test_what_is_below_the_picture_stays_where_it_is_until_the_picture_is_a_much_smaller_one():
+    groups = {"": {name: controls.slider(name, 1, 1, 400) for name in ("size", "tall")}}
+    made = panel.explorer("toy", groups, lambda size, tall: draw(size, "some", tall))
+    rooms = []
+    for tall, size in ((100, 1), (100, 9), (101, 1), (400, 1), (201, 1), (200, 1)):
+        made.set(tall=tall, size=size)
+        room = re.search(r"padding-top:clamp\((\d+)px,([\d.]+)%,(\d+)px\)", made.picture.value)
+        rooms.append(int(room[3]))
+        # In a narrow page it is as high as the picture that it was made for: 90 pixels wide, and
+        # its text of 12 pixels no smaller than 9.
+        assert float(room[2]) == pytest.approx(100 * rooms[-1] / 90, abs=0.01)
+        assert int(room[1]) == round(0.75 * rooms[-1])
+    assert rooms == [99, 99, 100, 399, 399, 199]
+
+
+def test_text_in_a_picture_stays_readable_in_a_narrow_page():
+    drawn = toy().picture.value
+    assert "max-width:100%;height:auto;min-width:68px" in drawn  # 9/12 of 90
+    tiny = svg.document(90, 20, [svg.label(0, 9, "tiny", 8), svg.label(30, 9, "word")], "alt")
+    view = panel.View(svg.figure(tiny, "a caption", "alt"), [("size",)])
+    made = panel.explorer(
+        "toy", {"": {"size": controls.slider("size", 1, 0, 9)}}, lambda size: view
+    )
+    assert "min-width:90px" in made.picture.value  # it does not shrink
+    assert made.picture.layout.overflow == "auto" and made.picture.tabbable
 
 
 def test_the_picture_keeps_its_words_and_has_hatches_of_its_own():
@@ -154,6 +174,41 @@ def test_set_refuses_what_a_control_cannot_be_and_changes_nothing():
         made.set(words="other", size="x")
     assert (made.controls["words"].value, made.controls["size"].value) == ("some", 1)
     assert shown(made) == "1 some"
+
+
+def test_set_refuses_what_traitlets_cannot_even_name():
+    made = widgets.layout_explorer()
+    with pytest.raises(rl.ReshardError, match=r"control 'axes' cannot be \(5, 6\); it offers"):
+        made.set(unit=1, axes=(5, 6))
+    assert made.controls["unit"].value == 0
+
+
+def test_set_changes_nothing_whatever_goes_wrong(monkeypatch):
+    made = toy()
+
+    def broken(name, control, value):
+        control.value = value
+        raise KeyError("a mistake of the program")
+
+    monkeypatch.setattr(controls, "put", broken)
+    with pytest.raises(KeyError, match="mistake of the program"):
+        made.set(size=3)
+    assert made.controls["size"].value == 1
+
+
+def test_a_closed_explorer_has_stopped_and_shows_its_picture():
+    made = toy(play="size")
+    parts = [*made.controls.values(), made.player, made.picture, made.box]
+    made.player.playing = True
+    made.close()
+    assert not made.player.playing
+    assert all(part.comm is None for part in parts)
+    shown = made._repr_mimebundle_()
+    assert shown == {"text/plain": repr(made), "text/html": made.figure._repr_html_()}
+    toy().close()  # nothing plays
+    half = toy()
+    half.box.close()
+    assert half._repr_mimebundle_().keys() == {"text/plain", "text/html"}
 
 
 def test_a_long_table_is_cut_in_the_page_only():

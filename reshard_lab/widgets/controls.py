@@ -84,8 +84,8 @@ def put(name: str, control: Any, value: Any) -> None:
     try:
         control.value = value
         taken = bool(control.value == value)
-    except need("traitlets", "notebooks", "an explorer").TraitError:
-        taken = False
+    except (need("traitlets", "notebooks", "an explorer").TraitError, TypeError, ValueError):
+        taken = False  # traitlets fails to say what is wrong with a tuple
     if taken:
         return
     allowed = ""
@@ -93,7 +93,7 @@ def put(name: str, control: Any, value: Any) -> None:
         allowed = f"; it offers {', '.join(map(str, control.options))}"
     elif hasattr(control, "max"):
         allowed = f"; it goes from {control.min} to {control.max}"
-    raise ReshardError(f"control {name!r} cannot be {value!r}{allowed}")
+    raise ReshardError(f"control {name!r} cannot be {short(value)}{allowed}")
 
 
 def _look(width: str) -> dict[str, Any]:

@@ -6,17 +6,20 @@ until the new one is there. Where the values cannot be drawn, the error's text a
 controls and picture, and the last good picture stays.
 
 Shown in a notebook, an explorer also carries its picture as plain HTML and a line of text that
-are the same in every run: what compares outputs compares those, and what cannot run widgets
-shows them.
+are the same in every run: what compares outputs compares those, and pages that know nothing of
+widgets show them. JupyterLab prefers the widget even where no kernel has one any more, such as in
+a notebook that was saved and opened again; ``Explorer.figure`` is what stays there.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, choose, need
 from reshard_lab.plots.svg import Figure
@@ -29,6 +32,8 @@ MOST_ROWS = 512
 """Of a table in the page."""
 _TWO_LINES = 40
 """Pixels of two lines of text, which numbers and captions have room for."""
+_SMALLEST_TEXT = 9.0
+"""Pixels that text in a picture keeps: where the page is too narrow for it, the picture scrolls."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,8 @@ Draw = Callable[..., View]
 class Explorer:
     """Controls and the view drawn from them; made by ``explorer``.
 
-    Setting the value of a control draws anew; ``set`` changes several with one drawing.
+    Setting the value of a control draws anew; ``set`` changes several with one drawing, and
+    ``close`` ends it.
     """
 
     def __init__(self, title: str, groups: Groups, draw: Draw, play: str | None = None) -> None:
@@ -64,12 +70,14 @@ class Explorer:
         }
         self._draw = draw
         self._muted = False
-        self._tallest = 0.0
+        self._room = _Size(1.0, 0.0, 0.0)
         self.player: Any = controls.player(self.controls[play]) if play is not None else None
         self.error, self.facts, self.picture, self.notes, self.table = (
             widgets.HTML() for _ in range(5)
         )
         self.error.layout.min_height = "30px"  # room for a line, so that nothing moves
+        self.picture.layout.overflow = "auto"  # not the figure: a new one would scroll back
+        self.picture.tabbable = True  # for the arrow keys that scroll it
         self.show_table = widgets.Checkbox(description="show the data table", indent=False)
         shown = [
             controls.column(heading, group, self.player if play in group else None)
@@ -107,11 +115,22 @@ class Explorer:
             try:
                 for name, value in values.items():
                     controls.put(name, self.controls[name], value)
-            except ReshardError:
+            except Exception:
                 for name, was in before.items():
                     self.controls[name].value = was
                 raise
         self._changed()
+
+    def close(self) -> None:
+        """Stop playing, and take the controls and the picture off the page.
+
+        ``figure`` and ``to_frame`` stay, and a cell shows the picture alone.
+        """
+        if self.player is not None:
+            self.player.playing = False
+            self.player.close()
+        for part in (*self.controls.values(), *self.box.children, self.box):
+            part.close()
 
     def _changed(self, _: object = None) -> None:
         """Draw with the controls as they are now."""
@@ -153,19 +172,27 @@ class Explorer:
     def _picture_html(self) -> str:
         """The figure in place of an image, which a browser would decode after a blank moment.
 
-        Its hatches get names of their own: those of a hidden picture would not be drawn here. It
-        never gets less high, so that what is below stays where it is.
+        Its hatches get names of their own: those of a hidden picture would not be drawn here. They
+        are the same in two views of one explorer, which show the same. The empty element keeps the
+        room of the tallest picture so far, as high as the page's width would make that one, so
+        that what is below stays where it is; one less than half as high lets the room go.
         """
         figure = self.view.figure
         _, _, rest = figure.svg.partition("<svg ")
         head, _, tail = rest.partition("<title>")
-        body, own = tail.partition("</title>")[2], f"hatch-{self.picture.model_id}-"
-        body = body.replace('id="hatch', f'id="{own}').replace("url(#hatch", f"url(#{own}")
-        self._tallest = max(self._tallest, _height(head))
-        return (
-            f'<figure style="margin:0;min-height:{self._tallest + _TWO_LINES:.0f}px">'
-            f'<svg style="max-width:100%;height:auto" aria-label="{escape(figure.alt)}" '
-            f'{head}{body}<figcaption style="line-height:{_TWO_LINES / 2}px">'
+        body, name = tail.partition("</title>")[2], f"hatch-{self.picture.model_id}-"
+        body = body.replace('id="hatch', f'id="{name}').replace("url(#hatch", f"url(#{name}")
+        own = _size(figure.svg)
+        if not own.high <= self._room.high <= 2 * own.high:
+            self._room = own
+        wide, high, least = self._room
+        room = f"clamp({least * high:.0f}px,{100 * high / wide:.2f}%,{high:.0f}px)"
+        size = f"max-width:100%;height:auto;min-width:{own.least * own.wide:.0f}px"
+        return (  # the width is one that the picture does not stretch, so that the caption fits
+            '<figure style="margin:0;display:flow-root;width:0;min-width:100%">'
+            f'<div style="float:left;padding-top:{room};margin-bottom:{_TWO_LINES}px"></div>'
+            f'<svg style="display:block;{size}" aria-label="{escape(figure.alt)}" {head}{body}'
+            f'<figcaption style="line-height:{_TWO_LINES / 2}px">'
             f"{escape(figure.caption)}</figcaption></figure>"
         )
 
@@ -184,7 +211,8 @@ class Explorer:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         # Front ends take the widget where they can run it, else the picture, else the line.
         own = {"text/plain": repr(self), "text/html": self.figure._repr_html_()}
-        return {**(self.box._repr_mimebundle_() or {}), **own}
+        widget = self.box._repr_mimebundle_  # None once it is closed
+        return {**((widget() if widget else None) or {}), **own}
 
     def __repr__(self) -> str:
         return f"Explorer({self.title!r}: {self.figure.caption})"
@@ -230,12 +258,23 @@ def table_html(rows: Sequence[Sequence[object]], title: str = "data") -> str:
 
 
 def _error_html(words: str) -> str:
-    """The line for errors, which stays in the page: what is put into it is read out."""
+    """The line for errors: an alert, which is read out as it comes into the page."""
     look = "background:#fff;color:#000;border-left:6px solid #D55E00;padding:2px 8px"
     inner = f'<div style="{look}">Not drawn: {escape(words)}</div>' if words else ""
     return f'<div role="alert" style="line-height:1.4">{inner}</div>'
 
 
-def _height(head: str) -> float:
-    """Height in the opening tag of an SVG."""
-    return float(head.partition('height="')[2].partition('"')[0])
+class _Size(NamedTuple):
+    """Pixels of a picture, and the part of them that it needs for its text to be read."""
+
+    wide: float
+    high: float
+    least: float
+
+
+def _size(svg: str) -> _Size:
+    wide, high = (
+        float(svg.partition(f'{side}="')[2].partition('"')[0]) for side in ("width", "height")
+    )
+    smallest = min(map(float, re.findall(r'font-size="([0-9.]+)"', svg)), default=math.inf)
+    return _Size(wide, high, min(1.0, _SMALLEST_TEXT / smallest))

@@ -121,7 +121,7 @@ class Explorer:
 
 def explorer(page, number: int = 0) -> Explorer:
     """Explorer ``number`` among those that the open notebook shows, when it is there."""
-    boxes = ".jp-OutputArea-output > .jupyter-widgets, .jp-OutputArea-output > * > .jupyter-widgets"
+    boxes = ".jp-OutputArea-output .jupyter-widgets:not(.jupyter-widgets .jupyter-widgets)"
     root = page.locator(boxes).nth(number)
     root.locator(PICTURE).wait_for(timeout=CHANGES_WITHIN_MS)
     return Explorer(page, root)
