@@ -90,6 +90,28 @@ def test_on_entry_the_speed_is_measured_and_a_cluster_too_slow_is_refused(folder
     assert leftovers.traces(folder)["files"] == []
 
 
+@pytest.mark.parametrize(
+    ("nics", "devices", "count"),
+    [
+        (1, None, 3),
+        (2, None, 6),
+        (4, [0, 4, 8], 3),  # more NICs than devices that have a process
+        (4, [0, 1, 4, 8], 4),
+        ([1, 2, 2], None, 5),
+        ([1, 1, 4], None, 4),  # one has more than the others together
+        (2, [4, 5, 6, 7, 8, 9], 2),
+    ],
+)
+def test_what_is_measured_on_entry_leaves_its_host(nics, devices, count):
+    made = rl.EmulatedCluster(3, 4, "100Mbit", nics, devices=devices)
+    ring = emulated._ring(made.cluster, made.pool.devices)
+    hosts = [tuple(map(made.cluster.host_of, t.path)) for t in ring.transfers]
+    assert all(len(ends) == 2 and ends[0] != ends[1] for ends in hosts)
+    for side in (0, -1):  # as many NICs at both ends, each once
+        near = [made.cluster.nic_of(t.path[side]) for t in ring.transfers]
+        assert len(set(near)) == len(near) == count
+
+
 def test_a_cluster_of_one_host_has_no_nic_to_measure():
     with rl.EmulatedCluster(1, 2) as made:
         assert made.probe is None

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 
+import numpy as np
 import pytest
 from random_plans import STRATEGIES, random_plan
 
@@ -112,13 +113,31 @@ def test_what_a_measurement_says(pool, cluster):
         ({"repeats": 0}, "repeats must be at least 1, not 0"),
         ({"warmup": -1}, "warmup must be at least 0, not -1"),
         ({"timeout_s": 0}, "timeout_s must be a number of seconds above 0, not 0"),
-        ({"timeout_s": float("inf")}, "above 0, not inf; 1000000000 at most"),
+        (
+            {"timeout_s": float("inf")},
+            "timeout_s must be a number of seconds above 0, not inf; 1000000 at most",
+        ),
+        ({"timeout_s": 1e7}, "timeout_s must be a number .*; 1000000 at most"),
+        ({"timeout_s": True}, "timeout_s must be a number of seconds above 0, not True"),
+        ({"timeout_s": None}, "timeout_s must be a number of seconds above 0, not None"),
+        ({"repeats": "3"}, "repeats must be a whole number, not '3'"),
         ({"seed": "x"}, "seed must be a whole number, not 'x'"),
     ],
 )
 def test_bad_arguments(pool, cluster, arguments, text):
-    with pytest.raises(rl.ReshardError, match=text):
-        pool.run(rl.plan(task_of(cluster)), **arguments)
+    plan = rl.plan(task_of(cluster))
+    with pytest.raises(rl.ReshardError, match=rf"^{text}"):
+        pool.run(plan, **arguments)
+    for where in ("local", "emulated", "torchrun"):  # no process is started for it
+        with pytest.raises(rl.ReshardError, match=rf"^{text}"):
+            rl.run(plan, where, **arguments)
+
+
+def test_the_longest_deadline_and_numbers_of_numpy(cluster):
+    plan = rl.plan(task_of(cluster))
+    with rl.runtime.Pool(8, start_timeout_s=1e6) as pool:
+        measured = pool.run(plan, np.int64(2), np.int8(1), timeout_s=1e6, seed=np.uint16(3))
+    assert measured.verified and len(measured.times_s) == 2
 
 
 def test_plans_that_cannot_run_here(pool):
@@ -155,8 +174,22 @@ def test_other_places_are_refused(cluster, where):
         ([], "a pool needs at least one device"),
         ([0, -1], "device must be at least 0, not -1"),
         (2.5, "devices must be a whole number, not 2.5"),
+        (["x"], "device must be a whole number, not 'x'"),
     ],
 )
 def test_pools_that_make_no_sense(devices, text):
     with pytest.raises(rl.ReshardError, match=text):
         rl.runtime.Pool(devices)
+    with pytest.raises(rl.ReshardError, match=text):
+        rl.EmulatedCluster(2, 1, devices=devices)
+
+
+def test_pools_without_time_to_start():
+    with pytest.raises(rl.ReshardError, match=r"^start_timeout_s must be a number .*, not -1"):
+        rl.runtime.Pool(2, start_timeout_s=-1)
+
+
+def test_emulated_devices_are_those_of_the_cluster():
+    assert rl.EmulatedCluster(2, 2, devices=[3, 0, 3]).pool.devices == (0, 3)
+    with pytest.raises(rl.ReshardError, match=r"has device 2, but the cluster has devices 0 to 1"):
+        rl.EmulatedCluster(2, 1, devices=3)

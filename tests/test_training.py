@@ -111,6 +111,11 @@ def test_other_strategies(pool, strategy):
     check(trained(pool, IMAGES, "1f1b", stages, strategy=strategy), batch=8)
 
 
+def test_numbers_of_numpy(pool):
+    numbers = {"steps": np.int64(2), "warmup": np.int8(0), "seed": np.uint32(0)}
+    check(trained(pool, SMALL, batch=np.int64(8), **numbers), batch=8, steps=2)
+
+
 def test_one_stage(pool):
     check(trained(pool, IMAGES, "gpipe", [((2, 2), "S1RR")]), batch=8)
 

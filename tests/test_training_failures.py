@@ -129,7 +129,8 @@ REFUSED = {
     ),
     "no steps": ({"steps": 0}, r"steps must be at least 1"),
     "no time": ({"timeout_s": 0}, r"timeout_s must be a number of seconds above 0, not 0; 1000000"),
-    "no end": ({"timeout_s": float("inf")}, r"timeout_s must be .*, not inf; 1000000000 at most"),
+    "no end": ({"timeout_s": float("inf")}, r"timeout_s must be .*, not inf; 1000000 at most"),
+    "yes for seconds": ({"timeout_s": True}, r"timeout_s must be a number of .*, not True"),
 }
 
 

@@ -20,9 +20,11 @@ from reshard_lab.runtime.measure import Measurement
 from reshard_lab.runtime.process import child_environment, die_with
 from reshard_lab.runtime.seat import devices_of
 from reshard_lab.runtime.torchrun import START_S, restored
+from reshard_lab.runtime.trial import check_run
 
 _AGENT = "from reshard_lab.runtime.agent import agent; agent()"
 _END_S = 10.0
+_MOST_S = 1e9  # some 30 years: not much more can be waited for
 _TAIL = 2000  # characters of stderr that a message repeats
 
 
@@ -39,6 +41,7 @@ def run_torchrun(
     The ranks run NCCL, or gloo on a machine without a GPU. Raises ReshardError for more devices
     than GPUs, and for what goes wrong on any rank.
     """
+    asked = check_run(plan, repeats, warmup, timeout_s, seed)
     devices = devices_of(plan)
     gpus = need("torch", "run", "running a plan on processes").cuda.device_count()
     if 0 < gpus < len(devices):
@@ -53,16 +56,16 @@ def run_torchrun(
         options = {
             "--plan": folder / "plan.json",
             "--report": folder,
-            "--repeats": repeats,
-            "--warmup": warmup,
-            "--timeout": f"{timeout_s}s",
-            "--seed": seed,
+            "--repeats": asked.repeats,
+            "--warmup": asked.warmup,
+            "--timeout": f"{asked.timeout_s}s",
+            "--seed": asked.seed,
         }
         command = [sys.executable, "-c", _AGENT, str(os.getpid()), str(folder), "--standalone"]
         command += ["--local-addr=127.0.0.1", f"--nproc-per-node={len(devices)}"]
         command += ["-m", "reshard_lab.worker", "--parent"]
         command += [str(word) for option in options.items() for word in option]
-        limit_s = START_S + (repeats + warmup) * timeout_s
+        limit_s = min(START_S + (asked.repeats + asked.warmup) * asked.timeout_s, _MOST_S)
         code = _follow(command, folder / "stderr", limit_s, say)
         result = folder / "result.json"
         if code or not result.exists():

@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, short
 
-_MOST_S = 1e9
-"""Some 30 years: what clocks and libraries can count is not much more."""
+_MOST_S = 1e6
+"""Some 12 days: the kernel counts waits in milliseconds, in 32 bits."""
 
 
 class PeerError(ReshardError):
@@ -25,12 +25,13 @@ class Stopped(Exception):
 
 
 class Deadline:
-    """A moment by which everything must be done."""
+    """A moment by which everything must be done; errors call its time ``what``."""
 
-    def __init__(self, timeout_s: float) -> None:
-        if not (isinstance(timeout_s, (int, float)) and 0 < timeout_s <= _MOST_S):
+    def __init__(self, timeout_s: float, what: str = "timeout_s") -> None:
+        number = isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool)
+        if not (number and 0 < timeout_s <= _MOST_S):
             raise ReshardError(
-                f"timeout_s must be a number of seconds above 0, not {timeout_s!r}; "
+                f"{what} must be a number of seconds above 0, not {short(timeout_s)}; "
                 f"{_MOST_S:.0f} at most"
             )
         self.timeout_s = timeout_s

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import NamedTuple
 
 from reshard_lab.cluster import Cluster
@@ -13,7 +12,7 @@ from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
-from reshard_lab.runtime.launch import Pool, Site
+from reshard_lab.runtime.launch import Pool, Site, device_ids
 from reshard_lab.runtime.measure import Measurement, available_cores
 from reshard_lab.runtime.network import BUCKET, INTERFACE, RECIPE, Network, need_namespaces
 from reshard_lab.runtime.rank import devices_of
@@ -49,7 +48,7 @@ class EmulatedCluster:
         as in ``Cluster``; ``nic`` is the rate of payload each way. Inside a host nothing is
         limited.
     devices:
-        those that get a process; default: all.
+        those that get a process, as in ``Pool``; default: all.
 
     Use it in a ``with`` statement: it starts the processes, and measures whether the machine
     carries the speed. Plans are made for ``.cluster``, and ``.run`` carries them out. Nothing is
@@ -65,7 +64,7 @@ class EmulatedCluster:
         nic: str | float | Sequence[str | float] = DEFAULT_NIC,
         nics_per_host: int | Sequence[int] = 1,
         *,
-        devices: Sequence[int] | None = None,
+        devices: int | Iterable[int] | None = None,
         start_timeout_s: float = 60.0,
     ) -> None:
         # Only the NICs are made slow: what a message costs beside its bytes is what software costs
@@ -80,7 +79,8 @@ class EmulatedCluster:
                 f"can emulate: at most {format_rate(limit)}; a faster one would show the speed of "
                 f"the processor. Use nic={DEFAULT_NIC!r}"
             )
-        used = tuple(range(self.cluster.size)) if devices is None else tuple(devices)
+        used = device_ids(self.cluster.size if devices is None else devices)
+        self.cluster.check(Mesh(used), "the list of devices")
         network = Network.of(self.cluster, used)
         self.pool = Pool(used, start_timeout_s=start_timeout_s, site=_site(self.cluster, network))
         self.probe: Probe | None = None
@@ -98,12 +98,7 @@ class EmulatedCluster:
         self.is_open = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.is_open = False
         self.pool.close()
 
@@ -141,7 +136,7 @@ class EmulatedCluster:
                 )
 
     def _probe(self) -> Probe | None:
-        """Send from every NIC to the next one, all at once, for some tenths of a second."""
+        """Send from NIC to NIC, all at once, for some tenths of a second."""
         ring = _ring(self.cluster, self.pool.devices)
         if ring is None:
             return None
@@ -195,14 +190,19 @@ def _site(cluster: Cluster, network: Network) -> Site:
 
 
 def _ring(cluster: Cluster, devices: Sequence[int]) -> Plan | None:
-    """From one device at every NIC to such a device on the next host; None for a single host."""
-    first: dict[int, int] = {}
-    for device in devices:
-        first.setdefault(cluster.nic_of(device), device)
-    ends = list(first.values())
-    if len({cluster.host_of(device) for device in ends}) < 2:
+    """From one device at every NIC to such a device on another host; None for a single host.
+
+    Of a host with more NICs than all the others together, as many as those have.
+    """
+    first = {cluster.nic_of(device): device for device in sorted(devices, reverse=True)}
+    by_host: dict[int, list[int]] = {}
+    for device in sorted(first.values()):
+        by_host.setdefault(cluster.host_of(device), []).append(device)
+    most = max(map(len, by_host.values()))
+    turn = min(most, len(first) - most)
+    if not turn:
         return None
-    turn = max(cluster.host_nics)
+    ends = [device for near in by_host.values() for device in near[:turn]]
     piece = int(_PROBE_S * min(cluster.host_nic_Bps[cluster.host_of(d)] for d in ends))
     src, dst = (Layout(Mesh(ids), "S0") for ids in (ends, ends[turn:] + ends[:turn]))
     task = ReshardingTask((piece * len(ends),), "uint8", src, dst, cluster)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from reshard_lab.errors import ReshardError, whole
@@ -20,6 +19,7 @@ from reshard_lab.runtime.network import Network
 from reshard_lab.runtime.process import PoolProcess, worker_command
 from reshard_lab.runtime.protocol import Progress
 from reshard_lab.runtime.rank import devices_of
+from reshard_lab.runtime.trial import check_run
 
 _PLAN = "plan.json"
 _SLACK_S = 1.0  # a worker notices the deadline itself, and says more about it
@@ -69,6 +69,15 @@ class Errand(NamedTuple):
     """What a device did last, in words."""
 
 
+def device_ids(devices: int | Iterable[int]) -> tuple[int, ...]:
+    """The devices of a pool, ascending: those listed, or 0 to n - 1 for a number n."""
+    listed = devices if isinstance(devices, Iterable) else range(whole("devices", devices, 1))
+    found = tuple(sorted({whole("device", d) for d in listed}))
+    if not found:
+        raise ReshardError("a pool needs at least one device; give a number or a list of ids")
+    return found
+
+
 class Pool:
     """Processes that carry out plans, one for each device, for a whole sweep.
 
@@ -88,11 +97,8 @@ class Pool:
         start_timeout_s: float = 60.0,
         site: Site | None = None,
     ) -> None:
-        listed = devices if isinstance(devices, Iterable) else range(whole("devices", devices, 1))
-        self.devices = tuple(sorted({whole("device", d) for d in listed}))
-        if not self.devices:
-            raise ReshardError("a pool needs at least one device; give a number or a list of ids")
-        self.start_timeout_s = Deadline(start_timeout_s).timeout_s
+        self.devices = device_ids(devices)
+        self.start_timeout_s = Deadline(start_timeout_s, "start_timeout_s").timeout_s
         self.site = site or local_site()
         self.pids: dict[int, int] = {}
         """Process of every device while they run, as numbered where the pool's process runs."""
@@ -117,10 +123,7 @@ class Pool:
         data. Raises ReshardError naming the device that died, hangs, failed or got wrong bytes,
         its last operation and the end of its stderr; all processes are then ended.
         """
-        if not isinstance(plan, Plan):
-            raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {plan!r}")
-        whole("repeats", repeats, 1), whole("warmup", warmup), whole("seed", seed)
-        Deadline(timeout_s)
+        repeats, warmup, timeout_s, seed = check_run(plan, repeats, warmup, timeout_s, seed)
         self.check_devices("plan", devices_of(plan))
         plan.verify()
         command = {"repeats": warmup + repeats, "timeout_s": timeout_s, "seed": seed}
@@ -187,12 +190,7 @@ class Pool:
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _command(self) -> list[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from reshard_lab.errors import ReshardError, choose
+from reshard_lab.errors import choose
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.agent import run_torchrun
 from reshard_lab.runtime.emulated import emulation_of
 from reshard_lab.runtime.launch import Pool
 from reshard_lab.runtime.measure import Measurement
 from reshard_lab.runtime.rank import devices_of
+from reshard_lab.runtime.trial import check_run
 
 
 def run(
@@ -32,10 +33,8 @@ def run(
 
     A sweep of plans is faster on one ``Pool`` or ``EmulatedCluster``.
     """
-    if not isinstance(plan, Plan):
-        raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {plan!r}")
     launcher = PLACES[choose("place to run (where)", where, PLACES)]
-    return launcher(plan, repeats, warmup, timeout_s, seed)
+    return launcher(plan, *check_run(plan, repeats, warmup, timeout_s, seed))
 
 
 def _run_local(plan: Plan, repeats: int, warmup: int, timeout_s: float, seed: int) -> Measurement:

@@ -82,7 +82,7 @@ def carry_out(args: argparse.Namespace) -> dict[str, Any] | None:
     plan = Plan.from_json(args.plan)
     plan.verify()
     whole("--repeats", args.repeats, 1), whole("--warmup", args.warmup), whole("--seed", args.seed)
-    timeout_s = Deadline(parse_seconds(args.timeout, "--timeout")).timeout_s
+    timeout_s = Deadline(parse_seconds(args.timeout, "--timeout"), "--timeout").timeout_s
     devices = devices_of(plan)
     rank, local, world = _place(len(devices))
     torch = need("torch", "run", "running a plan on processes")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from reshard_lab.boxes import Box, box_shape, box_text
-from reshard_lab.errors import ReshardError, need
+from reshard_lab.errors import ReshardError, need, short, whole
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import oracle
 from reshard_lab.runtime.board import Deadline
@@ -17,6 +17,31 @@ from reshard_lab.runtime.pieces import bytes_of
 from reshard_lab.runtime.rank import devices_of, find_seat, join, run_rank
 
 _SEED_STEP = 7919  # tensors of one plan hold different data
+
+
+class Repeats(NamedTuple):
+    """How often a plan is to be carried out, and on which data."""
+
+    repeats: int
+    """That are timed."""
+    warmup: int
+    timeout_s: float
+    """Deadline of each."""
+    seed: int
+
+
+def check_run(
+    plan: object, repeats: object, warmup: object, timeout_s: Any, seed: object
+) -> Repeats:
+    """What ``run`` was given, wherever that is; raises ReshardError for what cannot be run."""
+    if not isinstance(plan, Plan):
+        raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {short(plan)}")
+    return Repeats(
+        whole("repeats", repeats, 1),
+        whole("warmup", warmup),
+        Deadline(timeout_s).timeout_s,
+        whole("seed", seed),
+    )
 
 
 class Trial:

@@ -65,7 +65,8 @@ def settle(
     timeout_s: float,
 ) -> tuple[Job, Cluster]:
     """The job that ``train`` is asked for, without its plans, and the cluster it is placed on."""
-    whole("steps", steps, 1), whole("warmup", warmup), whole("seed", seed, most=2**63 - 1)
+    steps, warmup = whole("steps", steps, 1), whole("warmup", warmup)
+    seed = whole("seed", seed, most=2**63 - 1)
     limit = Deadline(timeout_s).timeout_s
     if not (compute == "real" or isinstance(compute, Paced)):
         raise ReshardError(f"compute must be 'real' or a Paced(...), not {compute!r}")
