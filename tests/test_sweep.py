@@ -102,7 +102,18 @@ def test_other_inputs_or_other_code_are_computed(tmp_path, monkeypatch):
     assert CALLS == [1, 1, 1]
 
 
-def test_the_version_is_that_of_every_module(tmp_path, monkeypatch):
+def solver(installed):
+    """Stands for ``importlib.metadata.version``: a version of ortools, or that it is missing."""
+
+    def version(name: str) -> str:
+        if name == "ortools" and installed is None:
+            raise cache_module.PackageNotFoundError(name)
+        return installed if name == "ortools" else "1"
+
+    return version
+
+
+def test_the_version_is_that_of_every_module_and_of_the_solvers(tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
     for name in ("__init__.py", "sub/a.py"):
         (tmp_path / name).write_text("x = 1\n")
@@ -113,7 +124,12 @@ def test_the_version_is_that_of_every_module(tmp_path, monkeypatch):
         code_version.cache_clear()
         versions.add(code_version())
     code_version.cache_clear()
-    assert len(versions) == 2
+    for found in ("9.9", "9.10", None):
+        monkeypatch.setattr(cache_module, "version", solver(found))
+        code_version.cache_clear()
+        versions.add(code_version())
+    code_version.cache_clear()
+    assert len(versions) == 2 + 3
     assert key_of("f", {"a": 1, "b": 2}, "v") == key_of("f", {"b": 2, "a": 1}, "v")
     assert len({key_of("f", {"a": 1}, "v"), key_of("g", {"a": 1}, "v"), key_of("f", {}, "v")}) == 3
 
@@ -172,6 +188,14 @@ def test_where_results_are_kept(monkeypatch, tmp_path):
         evaluate(double, points(1), jobs=1, progress=False)
 
 
+def test_a_folder_that_takes_no_files(tmp_path):
+    kept = Cache(tmp_path)
+    tmp_path.joinpath("ab").write_text("a file where a folder should be")
+    text = rf"cannot keep results in '{tmp_path}': .*or none \(cache=False\)"
+    with pytest.raises(rl.ReshardError, match=text):
+        kept.store("abcd", {"x": 1})
+
+
 def test_processes(tmp_path):
     """Two processes give what one gives."""
     grid = {"nbytes": "1MiB", "hosts": (1, 2, 3), "strategies": ("send_recv", "broadcast")}
@@ -219,6 +243,7 @@ def test_progress_is_shown_on_standard_error(tmp_path, capsys):
         ({"senders": 3}, r"senders must be \(hosts, devices on each\)"),
         ({"src": "S0S0"}, "uses mesh axis 0 twice"),
         ({"jobs": 0}, "jobs must be at least 1"),
+        ({"cache": 0}, "cache, if not True or False, must be the name of a file or folder, not 0"),
         ({"cluster": rl.Cluster(2, 1, nic=[1e9, 2e9])}, "give a cluster of equal hosts"),
     ],
 )

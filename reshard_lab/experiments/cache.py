@@ -6,28 +6,38 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import reshard_lab
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, file_path
 
 FOLDER_VARIABLE = "RESHARD_LAB_CACHE"
+SOLVERS = ("numpy", "ortools", "scipy")
+"""Libraries on which results may depend."""
 
 
 class Cache:
     """Rows by key: one small JSON file each, written in one step.
 
     Whatever interrupts a run, a file is whole or not there; one that cannot be read counts as not
-    there. Two runs may share a folder.
+    there. Two runs may share a folder. Raises ReshardError for a folder that cannot be written to.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
-        self.folder = Path(folder) if folder is not None else default_folder()
-        try:
+        what = "cache, if not True or False,"
+        self.folder = default_folder() if folder is None else file_path(what, folder)
+        with self._writing():
             self.folder.mkdir(parents=True, exist_ok=True)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise ReshardError(
                 f"cannot keep results in {str(self.folder)!r}: {error.strerror}; choose another "
@@ -45,15 +55,16 @@ class Cache:
     def store(self, key: str, row: Mapping[str, Any]) -> None:
         """Keep ``row`` under ``key``."""
         file = self._file(key)
-        file.parent.mkdir(exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".new")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
-                json.dump(row, out)
-            os.replace(name, file)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with self._writing():
+            file.parent.mkdir(exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".new")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as out:
+                    json.dump(row, out)
+                os.replace(name, file)
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
 
     def _file(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key[2:]}.json"
@@ -75,10 +86,20 @@ def key_of(function: str, point: Mapping[str, Any], version: str) -> str:
 
 @lru_cache(maxsize=1)
 def code_version() -> str:
-    """A hash of every module of the package: any change to the code gives new results."""
+    """A hash of every module of the package, and of the versions of ``SOLVERS``: any change to
+    them gives new results.
+    """
     root = Path(reshard_lab.__file__).parent
-    found = hashlib.sha256()
+    found = hashlib.sha256(repr([(name, _installed(name)) for name in SOLVERS]).encode())
     for file in sorted(root.rglob("*.py")):
         found.update(str(file.relative_to(root)).encode())
         found.update(file.read_bytes())
     return found.hexdigest()
+
+
+def _installed(name: str) -> str:
+    """Version of a library."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"

@@ -64,10 +64,12 @@ def sweep(
         backend configured there is used, a dask cluster for one.
     cache:
         a folder for results, True = the user's cache folder, False = none. What is there already
-        is not computed again, after an interruption too; a change to the package's code is.
+        is not computed again, after an interruption too; after a change to the package's code, or
+        of a library that solves schedules, it is.
 
     Columns: the arguments, ``planned_s``, ``simulated_s``, ``lower_bound_s``, ``optimal``,
-    ``unit_tasks``, ``transfers``, ``resolution``, and ``took_s`` (to plan and simulate).
+    ``unit_tasks``, ``transfers``, ``resolution``, and ``took_s`` (to plan and simulate, when that
+    was done: a row that is kept keeps the time of its first run).
     """
     choose("resolution", resolution, RESOLUTIONS)
     whole("seed", seed)
@@ -157,13 +159,17 @@ def evaluate(
 ) -> pd.DataFrame:
     """``function`` of every point as the rows of a table, in order; see ``sweep`` for the rest.
 
-    ``function`` is one of a module, and its result plain values that depend on the point alone.
+    ``function`` is one of a module, and its result plain values that depend on the point alone (a
+    time it took is that of the run whose result is kept).
     """
     if jobs is not None and jobs != -1:
         whole("jobs", jobs, 1)
     pd = need("pandas", "notebooks", "a sweep")
     tqdm = need("tqdm", "run", "a sweep").tqdm
-    kept = None if cache is False else Cache(None if cache is True else cache)
+    if isinstance(cache, bool):
+        kept = Cache() if cache else None
+    else:
+        kept = Cache(cache)
     name, version = f"{function.__module__}.{function.__qualname__}", code_version()
     keys = [key_of(name, point, version) for point in points]
     rows: list[Mapping[str, Any] | None] = [kept.load(key) if kept else None for key in keys]

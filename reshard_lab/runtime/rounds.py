@@ -70,16 +70,16 @@ class _Rounds:
         self.load: Counter[tuple[int, int]] = Counter()  # operations of a device in a round
         self.over: dict[int, int] = {}  # first round in which a transfer is complete
         self.told: dict[tuple[int, int], int] = {}  # the same, as another device knows it
-        self.previous: list[int] = []  # rounds of the messages of the hop before
-        self.hops: dict[tuple[int, int], list[int]] = {}
+        self.hops: dict[tuple[int, int], list[int]] = {}  # rounds of the messages of a hop
 
     def make(self) -> Rounds:
         """All rounds."""
         for number, hop in self._order():
             t = self.plan.transfers[number]
             if len(t.path) == 1:
-                self._put(self._ready(t), Op("copy", t.id, t.path, 0, 1))
-                self.over[t.id] = self._ready(t) + 1
+                at = self._ready(t)
+                self._put(at, Op("copy", t.id, t.path, 0, 1))
+                self.over[t.id] = at + 1
             elif self.cast[number]:
                 self._cast(t)
             else:
