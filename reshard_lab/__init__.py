@@ -10,6 +10,8 @@ from reshard_lab.errors import ReshardError
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
+from reshard_lab.planning.gantt import Gantt
+from reshard_lab.planning.traffic import Traffic
 from reshard_lab.resharding import ReshardingTask, UnitTask
 from reshard_lab.runtime import EmulatedCluster, Measurement, execute, run
 from reshard_lab.simulation import Calibration, Timeline, calibrate, simulate
@@ -49,7 +51,7 @@ def _repr_html(record: object) -> str | None:
 # Records know nothing of the pictures on the floor above them. This file, which stands above all
 # floors, lets them show theirs in a notebook.
 _RECORDS: tuple[Any, ...] = (
-    *(Layout, Measurement, Mesh, Plan, ReshardingTask, Timeline),
+    *(Gantt, Layout, Measurement, Mesh, Plan, ReshardingTask, Timeline, Traffic),
     *(pipeline.PipelineTimeline, TrainingRun),
 )
 for _record in _RECORDS:

@@ -8,6 +8,9 @@ import numpy as np
 
 from reshard_lab.errors import ReshardError, short
 
+_LISTED = 256
+"""Devices that a mesh prints; a larger one says how many it has."""
+
 
 @dataclass(frozen=True, init=False, repr=False)
 class Mesh:
@@ -69,4 +72,7 @@ class Mesh:
         return np.array(self.devices).reshape(self.shape)
 
     def __repr__(self) -> str:
-        return f"Mesh({self.array().tolist()})"
+        if self.size <= _LISTED:
+            return f"Mesh({self.array().tolist()})"
+        shape = "x".join(map(str, self.shape))
+        return f"Mesh({shape}: {self.size} devices, {min(self.devices)} to {max(self.devices)})"

@@ -387,10 +387,14 @@ def test_files_nested_too_deep_and_paths_that_are_none(tmp_path):
     (tmp_path / "deep.json").write_text("[" * 100_000)
     with pytest.raises(rl.ReshardError, match=r"deep\.json' does not hold a plan"):
         rl.Plan.from_json(tmp_path / "deep.json")
-    with pytest.raises(rl.ReshardError, match=r"named by its path, not 1\.5"):
-        rl.Plan.from_json(1.5)
-    with pytest.raises(rl.ReshardError, match=r"named by its path, not 1\.5"):
-        rl.plan(figure_2()).to_json(1.5)
+    plan = rl.plan(figure_2())
+    for path in (1.5, b"x", "", "a\0b", "\ud800.json"):
+        with pytest.raises(rl.ReshardError, match="plan file to read must be the name of a file"):
+            rl.Plan.from_json(path)
+        with pytest.raises(rl.ReshardError, match="plan file to write must be the name of a file"):
+            plan.to_json(path)
+    with pytest.raises(rl.ReshardError, match=r"to read must be the name .*, not None"):
+        rl.Plan.from_json(None)
 
 
 # Mistakes

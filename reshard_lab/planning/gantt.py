@@ -51,7 +51,7 @@ class Idle(NamedTuple):
     """Part of the makespan in which nothing uses it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Gantt:
     """When which NICs carry what, as the plan predicts it."""
 
@@ -106,6 +106,13 @@ class Gantt:
     def to_frame(self) -> pd.DataFrame:
         """The bars as a table."""
         return need("pandas", "notebooks", "a table").DataFrame(self.bars, columns=Bar._fields)
+
+    def __repr__(self) -> str:
+        nics = len({nic for bar in self.bars for nic, _ in _sides(bar)})
+        return (
+            f"Gantt({len(self.bars)} deliveries over {nics} NICs in "
+            f"{format_seconds(self.makespan_s)}, bound {format_seconds(self.lower_bound_s)})"
+        )
 
 
 def gantt(plan: Plan) -> Gantt:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, choose, whole
+from reshard_lab.errors import ReshardError, choose, file_path, whole, write_text
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning.record import Plan, PlannedUnit, Stretch
@@ -53,24 +53,18 @@ def dump(plan: Plan, path: str | Path | None = None) -> str:
     }
     text = json.dumps(data)
     if path is not None:
-        try:
-            Path(path).write_text(text, encoding="utf-8")
-        except TypeError:
-            raise ReshardError(f"a plan file is named by its path, not {path!r}") from None
-        except OSError as error:
-            raise ReshardError(f"cannot write plan file {str(path)!r}: {error.strerror}") from None
+        write_text("plan file", path, text)
     return text
 
 
 def load(path: str | Path) -> Plan:
     """Read the plan file at ``path``; raises ReshardError if it is not one or is newer."""
-    where = f"plan file {str(path)!r}"
+    source = file_path("plan file to read", path)
+    where = f"plan file {str(source)!r}"
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = json.loads(source.read_text(encoding="utf-8"))
     except OSError as error:
         raise ReshardError(f"cannot read {where}: {error.strerror}") from None
-    except TypeError:
-        raise ReshardError(f"a plan file is named by its path, not {path!r}") from None
     except RecursionError:
         raise ReshardError(f"{where} does not hold a plan: it is nested too deep") from None
     except ValueError as error:

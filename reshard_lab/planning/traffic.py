@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from reshard_lab.errors import need
+from reshard_lab.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +29,7 @@ class NicLoad(NamedTuple):
     """``nbytes`` at the NIC's full rate: no execution of the plan is faster than this."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Traffic:
     """Bytes that the transfers of a plan carry, host by host."""
 
@@ -65,6 +66,12 @@ class Traffic:
         pandas = need("pandas", "notebooks", "a table")
         rows = [(a, b, self.nbytes.get((a, b), 0)) for a in self.hosts for b in self.hosts]
         return pandas.DataFrame(rows, columns=["source", "destination", "nbytes"])
+
+    def __repr__(self) -> str:
+        return (
+            f"Traffic({format_bytes(self.crossing)} over the network between {len(self.hosts)} "
+            f"hosts, predicted {format_seconds(self.makespan_s)})"
+        )
 
 
 def traffic(plan: Plan) -> Traffic:
