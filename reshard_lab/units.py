@@ -97,6 +97,8 @@ def parse_bytes(value: object, what: str = "size") -> int:
                 f"{what} {short(value)} is not a number of bytes; write '64MiB', '1GB' or '512B'"
             )
         number = float(match[1]) * _PREFIX[match[2]]
+        if math.isinf(number):
+            raise ReshardError(f"{what} must be finite, not {short(value)}")
     if number != int(number):
         raise ReshardError(f"{what} {short(value)} is not a whole number of bytes")
     return int(number)

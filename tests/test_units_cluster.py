@@ -46,10 +46,15 @@ def test_bytes(text, value):
     assert units.parse_bytes(text) == value
 
 
-@pytest.mark.parametrize("bad", ["64Mb", "64", "1.5B", "-1B", -1, 1.5, math.inf, None])
+@pytest.mark.parametrize("bad", ["64Mb", "64", "1.5B", "-1B", "1e400B", -1, 1.5, math.inf, None])
 def test_bad_bytes(bad):
     with pytest.raises(rl.ReshardError, match="size"):
         units.parse_bytes(bad)
+
+
+def test_bytes_are_a_finite_number():
+    with pytest.raises(rl.ReshardError, match=r"size must be finite, not '1e400B'"):
+        units.parse_bytes("1e400B")
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,11 @@ def test_traffic_explorer_compares_strategies_of_a_task():
     made.controls["other"].value = "nothing"
     assert "broadcast" not in made.facts.value and "broadcast" not in words(made)
     keeps_its_picture(made, "Not drawn: ", scheduler="split")
+    labels = dict(made.controls["scheduler"].options)
+    only = {label.removesuffix(" (broadcast only)") for label in labels if "only" in label}
+    for name in labels.values():
+        made.set(scheduler=name, strategy="send_recv")
+        assert ("goes with strategy" in made.error.value) == (name in only)
 
 
 def test_traffic_explorer_shows_bytes_and_times_of_its_plans():

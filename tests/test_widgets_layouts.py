@@ -56,6 +56,34 @@ def test_specs_meshes_and_shapes_change_the_picture():
     assert "<b>tensor</b>&nbsp;64 B" in made.facts.value
 
 
+def test_device_ids_far_apart_are_refused_before_a_cluster_is_made_for_them():
+    made = widgets.layout_explorer()
+    made.controls["src_mesh"].value = "[[0, 999999]]"
+    words = (
+        "takes up to 4096 hosts, but device 999999 is on host 499999 with 2 a host; give smaller"
+    )
+    assert words in made.error.value
+    made.controls["src_mesh"].value = "[[0, 8100]]"
+    assert "Not drawn" not in made.error.value
+    large = rl.Cluster(hosts=5000, devices_per_host=2)  # whoever has one may show it
+    src, dst = rl.Layout(rl.Mesh([0]), "R"), rl.Layout(rl.Mesh([9999]), "R")
+    task = rl.ReshardingTask((4,), "int8", src, dst, large)
+    assert (
+        "Unit task 0: 4 B of device 0 to device 9999." in widgets.layout_explorer(task).notes.value
+    )
+
+
+def test_another_unit_task_is_chosen_without_making_the_task_anew(monkeypatch):
+    made = widgets.layout_explorer()
+    before = made.view.table
+    from reshard_lab.widgets import layouts, tasks
+
+    for module, name in ((tasks, "ReshardingTask"), (layouts, "box_text"), (tasks, "nic_hosts")):
+        monkeypatch.delattr(module, name)
+    made.controls["unit"].value = 2
+    assert "Unit task 2" in made.notes.value and made.view.table is before
+
+
 def test_a_rule_for_uneven_sizes_on_either_side():
     made = widgets.layout_explorer()
     made.set(shape="6,1", src_mesh="4", src_spec="S0R", dst_mesh="4", dst_spec="S0R")

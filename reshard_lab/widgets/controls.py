@@ -27,7 +27,7 @@ def text(description: str, value: str, width: str = "16em") -> Any:
 
 def menu(description: str, options: Sequence[Any], value: Any, width: str = "16em") -> Any:
     """A choice of one of ``options`` (or of pairs of a label and a value)."""
-    values = [one[1] if isinstance(one, tuple) else one for one in options]
+    values = _values(options)
     if value not in values:
         raise ReshardError(
             f"{description} cannot be {short(value)}; it is one of {', '.join(map(str, values))}"
@@ -90,10 +90,15 @@ def put(name: str, control: Any, value: Any) -> None:
         return
     allowed = ""
     if hasattr(control, "options"):
-        allowed = f"; it offers {', '.join(map(str, control.options))}"
+        allowed = f"; it offers {', '.join(map(str, _values(control.options)))}"
     elif hasattr(control, "max"):
         allowed = f"; it goes from {control.min} to {control.max}"
     raise ReshardError(f"control {name!r} cannot be {short(value)}{allowed}")
+
+
+def _values(options: Sequence[Any]) -> list[Any]:
+    """What a menu of ``options`` gives."""
+    return [one[1] if isinstance(one, tuple) else one for one in options]
 
 
 def _look(width: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import lru_cache
 from typing import Any
 
 from reshard_lab.boxes import box_text
@@ -50,14 +51,19 @@ def _view(task: ReshardingTask, unit: int, axes: tuple[int, ...]) -> View:
         "unit": {"max": max(len(units) - 1, 0)},
         "axes": {"options": planes},
     }
-    rows: list[tuple[object, ...]] = [("unit task", "box", "bytes", "from", "to")]
-    rows += [
-        (i, box_text(u.box), u.nbytes, device_list(u.senders), device_list(u.receivers))
-        for i, u in enumerate(units)
-    ]
     note = unit_words(chosen, units[chosen]) if units else "The tensor is empty."
     figure = draw_layouts(task, axes or None, chosen if units else None)
-    return View(figure, rows, totals(task), [note], settings)
+    return View(figure, _rows(task), totals(task), [note], settings)
+
+
+@lru_cache(maxsize=4)
+def _rows(task: ReshardingTask) -> list[tuple[object, ...]]:
+    """The unit tasks as a table; another one chosen changes nothing in it."""
+    head = "unit task", "box", "bytes", "from", "to"
+    return [head] + [
+        (i, box_text(u.box), u.nbytes, device_list(u.senders), device_list(u.receivers))
+        for i, u in enumerate(task.unit_tasks)
+    ]
 
 
 def _planes(ndim: int) -> tuple[tuple[str, tuple[int, ...]], ...]:

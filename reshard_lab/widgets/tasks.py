@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from reshard_lab.cluster import Cluster
@@ -19,6 +20,8 @@ from reshard_lab.widgets.controls import menu, text
 
 MOST_DEVICES = 256
 """Devices of a mesh: more are not drawn, and would not follow a slider."""
+MOST_HOSTS = 4096
+"""Hosts that a cluster may get for device ids that lie far apart."""
 
 
 def figure2() -> ReshardingTask:
@@ -56,6 +59,7 @@ def task_controls(task: ReshardingTask) -> dict[str, dict[str, Any]]:
     return groups
 
 
+@lru_cache(maxsize=4)  # a slider that chooses among a great many unit tasks would make them anew
 def task_of(
     cluster: Cluster | None,
     shape: str,
@@ -101,6 +105,7 @@ def _layout(end: str, mesh: Mesh, spec: str, rule: str) -> Layout:
         raise ReshardError(f"{end}: {error}") from None
 
 
+@lru_cache(maxsize=4)
 def totals(task: ReshardingTask) -> dict[str, str]:
     """What moves, in all, for the line of numbers."""
     made = {"tensor": format_bytes(task.nbytes), "unit tasks": str(len(task.unit_tasks))}
@@ -144,9 +149,16 @@ def _mesh_texts(task: ReshardingTask) -> list[str]:
 
 def _large_enough(cluster: Cluster | None, per: int, meshes: Sequence[Mesh]) -> Cluster:
     """``cluster``, or one with links as default, with hosts for all devices."""
-    hosts = max(d for mesh in meshes for d in mesh.devices) // per + 1
+    last = [max(mesh.devices) for mesh in meshes]
+    hosts = max(last) // per + 1
+    if cluster is not None and (hosts <= cluster.hosts or not cluster.uniform):
+        return cluster
+    if hosts > MOST_HOSTS:
+        far = next(device for device in last if device // per >= MOST_HOSTS)
+        raise ReshardError(
+            f"an explorer takes up to {MOST_HOSTS} hosts, but device {far} is on host {far // per} "
+            f"with {per} a host; give smaller device ids, or plan without an explorer"
+        )
     if cluster is None:
         return Cluster(hosts, per)
-    if hosts <= cluster.hosts or not cluster.uniform:
-        return cluster
     return Cluster(**{**cluster.to_dict(), "hosts": hosts})

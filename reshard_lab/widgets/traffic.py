@@ -17,8 +17,11 @@ from reshard_lab.widgets.panel import Explorer, View, explorer
 from reshard_lab.widgets.tasks import table2
 
 Tasks: TypeAlias = ReshardingTask | Mapping[str, ReshardingTask] | None
-SCHEDULERS = ("load_balance", "naive", "greedy", "split", "concurrent")
-"""Those that never take long."""
+SCHEDULERS = (
+    *((name, name) for name in ("load_balance", "naive", "greedy")),
+    *((f"{name} (broadcast only)", name) for name in ("split", "concurrent")),
+)
+"""``(label, name)`` of those that never take long."""
 _NONE = "nothing"
 
 
