@@ -190,6 +190,71 @@ def test_recorded_gpu_results_are_shown_when_there_are_any(monkeypatch, tmp_path
     assert experiments.recorded_on_gpus()["label"].tolist() == ["nccl"]
 
 
+class FakeCluster:
+    """Stands for an EmulatedCluster of which the machine carries 200 Mbit/s; notes what happens."""
+
+    carried = "200Mbit"
+
+    def __init__(self, hosts, devices_per_host, nic):
+        self.nic, self.is_open = nic, False
+
+    def __enter__(self):
+        noted.append(f"enter {self.nic}")
+        if self.nic != self.carried:
+            raise SlowError(f"the NICs carry less than {self.nic}")
+        self.is_open = True
+        return self
+
+    def __exit__(self, *error):
+        noted.append(f"exit {self.nic}")
+        self.is_open = False
+
+
+noted = []
+
+
+@pytest.fixture
+def clusters(monkeypatch):
+    noted.clear()
+    monkeypatch.setattr("reshard_lab.runtime.emulated.EmulatedCluster", FakeCluster)
+    monkeypatch.setattr("reshard_lab.runtime.network.need_namespaces", lambda: None)
+
+
+def test_the_fastest_cluster_that_is_carried_is_entered_and_left(clusters, monkeypatch):
+    with places.emulated(2, 1) as found:
+        assert found.nic == "200Mbit" and found.is_open
+    assert not found.is_open
+    assert noted == ["enter 400Mbit", "enter 200Mbit", "exit 200Mbit"]
+    with pytest.raises(SlowError, match="mine"), places.emulated(2, 1) as found:
+        raise SlowError("mine")  # is not taken for one of the cluster's
+    assert not found.is_open and noted[3:] == noted[:3]
+    monkeypatch.setattr(FakeCluster, "carried", "none")
+    text = "no speed of 400Mbit, 200Mbit can be emulated here: the NICs carry less than 200Mbit; or"
+    with pytest.raises(SlowError, match=text), places.emulated(2, 1):
+        raise AssertionError("not reached")
+
+
+def test_patience_is_for_what_is_measured_on_entry(clusters, monkeypatch):
+    """Each entry waits for idle cores, and is made again if others were at work meanwhile."""
+    busy = iter([0.9, 0.0, 0.0, 0.9, 0.0, 0.0, 0.0, 0.0, 0.0, 0.9, 0.0, 0.0, 0.0])
+
+    def share(_):
+        noted.append(next(busy))
+        return noted[-1]
+
+    monkeypatch.setattr(places, "_LOOK_S", 0.0)
+    monkeypatch.setattr("reshard_lab.runtime.measure.cpu_ticks", lambda: (1, 1))
+    monkeypatch.setattr("reshard_lab.runtime.measure.cpu_share", share)
+    with places.emulated(2, 1, patient=True) as found:
+        assert found.is_open
+    assert noted == [
+        *(0.9, 0.0, 0.0, "enter 400Mbit", 0.9),  # too slow, but others were at work
+        *(0.0, 0.0, "enter 400Mbit", 0.0),
+        *(0.0, 0.0, "enter 200Mbit", 0.9),
+        *(0.0, 0.0, "exit 200Mbit", "enter 200Mbit", 0.0, "exit 200Mbit"),
+    ]
+
+
 SOURCES = (
     "print('one')\nprint('two')",
     "from reshard_lab import widgets\nwidgets.strategy_explorer(chunks=2)",

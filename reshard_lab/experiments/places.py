@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from reshard_lab.cluster import Cluster
@@ -71,7 +71,7 @@ def opened(
     """
     done: list[Measurement] = []
     calm = when_idle if patient else _at_once
-    with calm(emulated)() if name == "emulated" else _local() as pool:
+    with emulated(patient=patient) if name == "emulated" else _local() as pool:
         run = calm(lambda made: pool.run(made, repeats=repeats, warmup=warmup))
 
         def measure(made: Plan) -> Measurement:
@@ -141,28 +141,37 @@ def _at_once(work: Callable[..., T]) -> Callable[..., T]:
 
 @contextmanager
 def emulated(
-    hosts: int = HOSTS, devices_per_host: int = DEVICES_PER_HOST
+    hosts: int = HOSTS, devices_per_host: int = DEVICES_PER_HOST, patient: bool = False
 ) -> Iterator[EmulatedCluster]:
-    """The fastest emulated cluster of ``NICS`` that the machine carries."""
+    """The fastest emulated cluster of ``NICS`` that the machine carries.
+
+    patient:
+        look what it carries while no other program keeps the cores busy (see ``when_idle``).
+    """
     from reshard_lab.runtime.emulated import EmulatedCluster, SlowError
     from reshard_lab.runtime.network import need_namespaces
 
     need_namespaces()
-    refusals: list[str] = []
-    for nic in NICS:
-        cluster = EmulatedCluster(hosts, devices_per_host, nic=nic)
-        try:
-            cluster.__enter__()
-        except SlowError as error:
-            refusals.append(str(error))
-            continue
-        with cluster.pool:
-            yield cluster
-        return
-    raise SlowError(
-        f"no speed of {', '.join(NICS)} can be emulated here: {refusals[-1]}; or measure over "
-        "loopback (--where local)"
-    )
+    calm = when_idle if patient else _at_once
+    with ExitStack() as stack:
+
+        def entered(nic: str) -> EmulatedCluster | SlowError:
+            stack.close()  # an attempt that others disturbed
+            try:
+                return stack.enter_context(EmulatedCluster(hosts, devices_per_host, nic=nic))
+            except SlowError as error:
+                return error
+
+        for nic in NICS:
+            found = calm(entered)(nic)
+            if isinstance(found, EmulatedCluster):
+                break
+        else:
+            raise SlowError(
+                f"no speed of {', '.join(NICS)} can be emulated here: {found}; or wait for the "
+                "cores to be idle (--patient), or measure over loopback (--where local)"
+            )
+        yield found
 
 
 def _local() -> Any:
