@@ -83,11 +83,19 @@ def test_on_entry_the_speed_is_measured_and_a_cluster_too_slow_is_refused(folder
     monkeypatch.setattr(emulated, "LEAST_SHARE", 2.0)
     text = (
         r"the NICs were to carry 200 Mbit/s each, and carry .*bit/s when all are at work, the "
-        r"cores \d+% busy; use a slower nic"
+        r"cores \d+% busy; use fewer hosts"
     )
     with pytest.raises(rl.ReshardError, match=text), rl.EmulatedCluster(2, 1, nic="200Mbit"):
         raise AssertionError("not reached")
+    text = r"carry 300 Mbit/s each, .*; use a slower nic \(such as 200Mbit\), fewer hosts"
+    with pytest.raises(rl.ReshardError, match=text), rl.EmulatedCluster(2, 1, nic="300Mbit"):
+        raise AssertionError("not reached")
     assert leftovers.traces(folder)["files"] == []
+
+
+def test_a_slow_nic_is_seen_to_carry_its_speed():
+    with rl.EmulatedCluster(2, 1, nic="30Mbit") as made:
+        assert made.probe.share > emulated.LEAST_SHARE
 
 
 @pytest.mark.parametrize(

@@ -323,6 +323,13 @@ def test_signal_moves_a_byte_a_transfer_and_is_never_executed():
 # Files
 
 
+def at_once(data: dict) -> None:
+    """All of a plan in no time."""
+    for unit in data["units"]:
+        unit[3:] = 0.0, 0.0
+    data["makespan_s"] = 0.0
+
+
 def damaged(tmp_path, change) -> str:
     data = json.loads(rl.plan(figure_2()).to_json())
     change(data)
@@ -355,6 +362,11 @@ def damaged(tmp_path, change) -> str:
         (lambda d: d.update(makespan_s=1e-9), r"its makespan is 1e-09 s, but its last unit ends"),
         (lambda d: d.update(makespan_s=float("nan")), "its makespan is nan s"),
         (lambda d: d["programs"].update(zero=[]), "is damaged: invalid literal"),
+        (lambda d: d["stretches"][0].__setitem__(0, 99), r"Stretch\(unit=99, .* is no delivery of"),
+        (lambda d: d["stretches"][0].__setitem__(1, 10**30), "is no delivery of its 4 unit tasks"),
+        (lambda d: d["stretches"][0].__setitem__(2, [-1]), "is no delivery of its 4 unit tasks"),
+        (lambda d: d["stretches"][0].__setitem__(5, -1.0), "is no delivery of its 4 unit tasks"),
+        (at_once, "its makespan is 0 s, below its lower bound of 2.56e-08 s"),
     ],
 )
 def test_plan_files_that_cannot_be_read(tmp_path, change, words):

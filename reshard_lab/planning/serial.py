@@ -13,7 +13,7 @@ from reshard_lab.errors import ReshardError, choose, file_path, whole, write_tex
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning.record import Plan, PlannedUnit, Stretch
-from reshard_lab.resharding import ReshardingTask
+from reshard_lab.resharding import ReshardingTask, lower_bound_s
 from reshard_lab.scheduling import METHODS
 from reshard_lab.strategies import STRATEGIES
 from reshard_lab.transfer import Step, Transfer
@@ -116,6 +116,11 @@ def _plan(data: dict[str, Any]) -> Plan:
         raise ReshardError(f"its units do not match the {len(expected)} unit tasks of its tensors")
     makespan_s = float(data["makespan_s"])
     _check_times(tasks, units, makespan_s)
+    bound = 0.0 if data["strategy"] == "signal" else lower_bound_s(tasks)
+    if makespan_s < bound * (1 - 1e-9):
+        raise ReshardError(
+            f"its makespan is {makespan_s:g} s, below its lower bound of {bound:g} s"
+        )
     return Plan(
         tasks=tasks,
         strategy=choose("strategy", data["strategy"], STRATEGIES),
@@ -128,10 +133,7 @@ def _plan(data: dict[str, Any]) -> Plan:
         optimal=_proof(data["optimal"]),
         notes=tuple(_typed(note, str) for note in data["notes"]),
         ordered=_typed(data["ordered"], bool),
-        stretches=tuple(
-            Stretch(_int(u), _int(s), _ints(to), _int(nbytes), float(start), float(end))
-            for u, s, to, nbytes, start, end in data["stretches"]
-        ),
+        stretches=tuple(_stretch(row, len(units), cluster) for row in data["stretches"]),
         given_programs={
             int(device): tuple(
                 Step(_typed(op, str), _int(t), _int(peer), _int(nbytes), _typed(dtype, str))
@@ -158,6 +160,21 @@ def _check_times(
         raise ReshardError(
             f"its makespan is {makespan_s:g} s, but its last unit ends at {last:g} s"
         )
+
+
+def _stretch(row: Any, units: int, cluster: Cluster) -> Stretch:
+    """One delivery's time: of a unit task there is, between devices there are, not backwards."""
+    unit, sender, receivers, nbytes, start, end = row
+    made = Stretch(
+        _int(unit), _int(sender), _ints(receivers), _int(nbytes), float(start), float(end)
+    )
+    known = all(0 <= device < cluster.size for device in (made.sender, *made.receivers))
+    timed = 0 <= made.start_s <= made.end_s < math.inf
+    if not (0 <= made.unit < units and known and made.nbytes >= 0 and timed):
+        raise ReshardError(
+            f"{made} is no delivery of its {units} unit tasks on devices 0 to {cluster.size - 1}"
+        )
+    return made
 
 
 def _proof(value: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from itertools import pairwise
 from typing import TypeVar
@@ -45,12 +46,14 @@ def shared_ends(chains: Mapping[Key, Chain], cluster: Cluster) -> dict[Key, floa
 
 def _ports(
     source: int, destination: int, nbytes: float, cluster: Cluster
-) -> tuple[tuple[Port, float], tuple[Port, float]]:
+) -> tuple[tuple[Port, float], ...]:
     """The two ports a hop goes through, and how long a message of ``nbytes`` needs each alone.
 
     NICs between hosts, each at its own speed, and device ports inside one.
     """
     a, b = cluster.host_of(source), cluster.host_of(destination)
+    if a == b and math.isinf(cluster.intra_Bps):
+        return ()  # a port that nothing keeps busy is shared by any number
     if a == b:
         busy = cluster.hop_s(source, destination, nbytes)
         return (("device tx", source), busy), (("device rx", destination), busy)

@@ -253,8 +253,7 @@ def check_held(plan: Plan, pieces: _Pieces) -> None:
     for t in plan.transfers:
         number = plan.units[t.unit].task
         have = pieces.have[number].get(t.path[0])
-        payload = span_boxes(t.box, t.span)
-        if have is not None and all(contains(have, b) for b in payload):
+        if have is not None and contains(have, t.box):
             continue
         arrived = [
             b
@@ -262,6 +261,7 @@ def check_held(plan: Plan, pieces: _Pieces) -> None:
             if plan.units[other.unit].task == number and t.path[0] in other.path[1:]
             for b in span_boxes(other.box, other.span)
         ]
+        payload = span_boxes(t.box, t.span)
         if not all(any(contains(a, b) for a in arrived) for b in payload):
             raise ReshardError(
                 f"{name(t)} leaves device {t.path[0]}, which does not hold it by then: its source "
@@ -298,9 +298,9 @@ def check_written(plan: Plan, pieces: _Pieces) -> int:
 
 
 def _check_inside(device: int, piece: Box, transfers: list[Transfer]) -> None:
-    """Raise unless all that ``transfers`` carry lies in ``piece``."""
+    """Raise unless the boxes of ``transfers`` lie in ``piece``."""
     for t in transfers:
-        if not all(contains(piece, box) for box in span_boxes(t.box, t.span)):
+        if not contains(piece, t.box):
             raise ReshardError(
                 f"{name(t)} writes to device {device}, whose destination piece is {box_text(piece)}"
             )

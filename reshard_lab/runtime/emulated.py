@@ -16,7 +16,7 @@ from reshard_lab.runtime.launch import Pool, Site, device_ids
 from reshard_lab.runtime.measure import Measurement, available_cores
 from reshard_lab.runtime.network import BUCKET, INTERFACE, RECIPE, Network, need_namespaces
 from reshard_lab.runtime.rank import devices_of
-from reshard_lab.units import format_rate
+from reshard_lab.units import format_rate, parse_bandwidth
 
 DEFAULT_NIC = "400Mbit"
 LADDER = ("1Gbps", "400Mbit", "200Mbit")
@@ -26,6 +26,7 @@ CORE_Bps = 62.5e6
 LEAST_SHARE = 0.9
 """Of the asked speed, that all NICs must reach together."""
 _PROBE_S = 0.15  # long against the start of a run, short against everything else
+_PROBE_BUCKETS = 16  # so much that it hardly matters whether a NIC starts with a full bucket
 
 
 class SlowError(ReshardError):
@@ -147,10 +148,12 @@ class EmulatedCluster:
         probe = Probe(share, measured.environment["cpu_share"])
         if share < LEAST_SHARE:
             busy = "" if probe.cpu_share is None else f", the cores {probe.cpu_share:.0%} busy"
+            slower = [nic for nic in LADDER if parse_bandwidth(nic) < rate]
+            other = f"a slower nic (such as {', '.join(slower)}), " if slower else ""
             raise SlowError(
                 f"the NICs were to carry {format_rate(rate)} each, and carry "
-                f"{format_rate(share * rate)} when all are at work{busy}; use a slower nic (of "
-                f"{', '.join(LADDER)}), fewer hosts, or a machine that does nothing else"
+                f"{format_rate(share * rate)} when all are at work{busy}; use {other}fewer "
+                "hosts, or a machine that does nothing else"
             )
         return probe
 
@@ -203,7 +206,8 @@ def _ring(cluster: Cluster, devices: Sequence[int]) -> Plan | None:
     if not turn:
         return None
     ends = [device for near in by_host.values() for device in near[:turn]]
-    piece = int(_PROBE_S * min(cluster.host_nic_Bps[cluster.host_of(d)] for d in ends))
+    rate = min(cluster.host_nic_Bps[cluster.host_of(d)] for d in ends)
+    piece = max(int(_PROBE_S * rate), _PROBE_BUCKETS * BUCKET)
     src, dst = (Layout(Mesh(ids), "S0") for ids in (ends, ends[turn:] + ends[:turn]))
     task = ReshardingTask((piece * len(ends),), "uint8", src, dst, cluster)
     return plan(task, "send_recv", scheduler="naive")
