@@ -101,6 +101,14 @@ def test_a_line_of_text_says_how_much_there_is():
     assert repr(RECORDS["traffic"]) == f"Traffic({words})"
 
 
+@pytest.mark.parametrize("axes", [5, 6, 8])
+def test_names_of_rows_are_not_cut_however_many_axes_a_mesh_has(axes):
+    mesh = rl.Mesh(np.arange(2**axes).reshape((2,) * axes))
+    for record in (mesh, rl.Layout(mesh, "S0")):
+        page = assert_readable(plots.draw_record(record).svg)
+        assert "row " + ",".join("1" * (axes - 1)) in page.words()
+
+
 def test_a_large_mesh_prints_how_large_it_is():
     listed = rl.Mesh(range(256))
     assert repr(listed) == f"Mesh({list(range(256))})"

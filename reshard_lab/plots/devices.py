@@ -87,12 +87,13 @@ def devices(
         more = noted + (shown.mark is not None)
         size = max(92.0, longest + 10, small.width + 12), small.height + 34 + 14 * (tall + more)
     parts: list[str] = []
+    left = max(LEFT, row_room([name for name, _ in rows]))
     y, right = top, 0.0
     for name, members in rows:
         for line_start in range(0, len(members), _CHIPS):
-            x = LEFT
+            x = left
             at = y + size[1] / 2
-            parts += _row_name(name if not line_start else "", shown, members, at)
+            parts += _row_name(name if not line_start else "", shown, members, left - 8, at)
             for device in members[line_start : line_start + _CHIPS]:
                 if full:
                     parts += _card(shown, small, x, y, size, device, slices, index, lines[device])
@@ -134,6 +135,11 @@ def mesh_rows(mesh: Sequence[int], members: Sequence[int]) -> list[tuple[str, tu
         (",".join(map(str, place)), tuple(members[i * last : (i + 1) * last]))
         for i, place in enumerate(places)
     ]
+
+
+def row_room(names: Iterable[str]) -> float:
+    """Pixels that the names of rows need to the left of the devices."""
+    return svg.widest((f"row {name}" for name in names), 11) + 8
 
 
 def mesh_words(mesh: Sequence[int]) -> str:
@@ -196,14 +202,14 @@ def _replicas(device: int, same: Sequence[int], room: float) -> str:
     return words if svg.text_width(words, 10.5) <= room - 4 else f"and {len(same) - 1} others"
 
 
-def _row_name(name: str, shown: Panel, members: Sequence[int], y: float) -> list[str]:
-    """What stands left of a row: its place on the mesh, and its host where all share one."""
+def _row_name(name: str, shown: Panel, members: Sequence[int], x: float, y: float) -> list[str]:
+    """What ends at ``x``, left of a row: its place on the mesh, and its host if all share one."""
     if not name and len(shown.mesh) > 1:
         return []
-    parts = [svg.label(LEFT - 8, y, f"row {name}", 11, "end")] if name else []
+    parts = [svg.label(x, y, f"row {name}", 11, "end")] if name else []
     hosts = {shown.hosts[d] for d in members} if shown.hosts else set()
     if len(hosts) == 1:
-        parts.append(svg.label(LEFT - 8, y + 14, f"host {hosts.pop()}", 11, "end", fill=svg.GREY))
+        parts.append(svg.label(x, y + 14, f"host {hosts.pop()}", 11, "end", fill=svg.GREY))
     return parts
 
 

@@ -6,7 +6,7 @@ from reshard_lab.errors import ReshardError, of_kind
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
-from reshard_lab.plots.devices import mesh_rows, mesh_words
+from reshard_lab.plots.devices import mesh_rows, mesh_words, row_room
 from reshard_lab.plots.layouts import MOST, times
 
 _WIDE, _HIGH, _ACROSS, _LEFT = 40.0, 30.0, 16, 70.0
@@ -21,13 +21,14 @@ def draw_mesh(mesh: Mesh) -> svg.Figure:
             "mesh"
         )
     rows = mesh_rows(mesh.shape, mesh.devices)
+    left = max(_LEFT, row_room([name for name, _ in rows]))
     parts = [svg.label(12, 20, mesh_words(mesh.shape), 12)]
     y, right = 32.0, 0.0
     for name, members in rows:
         if name:
-            parts.append(svg.label(_LEFT - 8, y + _HIGH / 2 + 4, f"row {name}", 11, "end"))
+            parts.append(svg.label(left - 8, y + _HIGH / 2 + 4, f"row {name}", 11, "end"))
         for start in range(0, len(members), _ACROSS):
-            x = _LEFT
+            x = left
             for device in members[start : start + _ACROSS]:
                 parts.append(svg.cell(x, y, _WIDE, _HIGH, _COLOR))
                 parts += svg.centred(x + _WIDE / 2, y + _HIGH / 2, str(device), 11, _COLOR)
