@@ -5,9 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import leftovers
 import pytest
 
 import reshard_lab as rl
@@ -71,43 +71,19 @@ def test_frames_are_large_and_tcp_is_tuned(found):
     assert found["pid"] == 1
 
 
-def alive_below(pid: int) -> list[int]:
-    """Processes below ``pid``, found before it is ended."""
-    found = []
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        found += [int(child), *alive_below(int(child))]
-    return found
-
-
-def gone(pids: list[int]) -> bool:
-    """Whether all processes end within seconds (zombies of other parents count as ended)."""
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        states = []
-        for pid in pids:
-            try:
-                states.append(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
-            except OSError:
-                continue
-        if all(state == "Z" for state in states):
-            return True
-        time.sleep(0.02)
-    return False
-
-
 @needs_namespaces
 @pytest.mark.distributed
 @pytest.mark.parametrize("how", ["pipe", "kill"])
 def test_everything_in_the_namespaces_ends_with_the_pipe_or_with_unshare(how):
     with start("wait") as process:
         assert process.stdout.readline() == "ready\n"
-        below = alive_below(process.pid)
+        below = leftovers.below(process.pid)
         assert len(below) == 3  # the init and the two that sleep
         if how == "pipe":
             process.stdin.close()
         else:
             os.kill(process.pid, signal.SIGKILL)
-        assert gone(below)
+        assert leftovers.gone(below)
 
 
 def test_near_nics_are_those_of_the_cluster():

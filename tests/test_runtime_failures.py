@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from leftovers import alive, gone
 
 import reshard_lab as rl
 from reshard_lab.runtime.failure import Evidence, explain_stop, last_operation
@@ -61,19 +62,6 @@ def plan():
     cluster = rl.Cluster(hosts=2, devices_per_host=2)
     layouts = rl.Layout(cluster.mesh(2), "S0"), rl.Layout(cluster.mesh(2, 1), "R")
     return rl.plan(rl.ReshardingTask((24,), "int16", *layouts, cluster), chunks=4)
-
-
-def alive(pids):
-    """Those of ``pids`` that still run (a zombie counts)."""
-    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
-
-
-def gone(pids, within_s=10.0):
-    """Whether all processes are gone, soon."""
-    end = time.monotonic() + within_s
-    while alive(pids) and time.monotonic() < end:
-        time.sleep(0.02)
-    return not alive(pids)
 
 
 def failing_run(pool, plan, timeout_s=60.0, **fault):
@@ -169,7 +157,7 @@ def test_the_pools_own_process_is_killed(folder, plan):
         threading.Timer(0.2, os.kill, (pids[0], signal.SIGKILL)).start()
         with pytest.raises(rl.ReshardError, match="the process of the pool ended unexpectedly"):
             pool.run(plan, repeats=10**6)
-        assert gone(pids)
+        assert gone(pids, within_s=10)
         assert pool.run(plan, repeats=1, warmup=0).verified
 
 
@@ -204,7 +192,7 @@ def test_killing_the_launcher_leaves_nothing(tmp_path):
         assert len(alive(pids)) == 5 and list(tmp_path.iterdir())
         time.sleep(0.2)
         launcher.kill()
-    assert gone(pids)
+    assert gone(pids, within_s=10)
     end = time.monotonic() + 5
     while list(tmp_path.iterdir()) and time.monotonic() < end:
         time.sleep(0.02)
@@ -221,7 +209,7 @@ def test_interrupting_the_launcher_stops_the_run(tmp_path):
         verified, second = json.loads(launcher.stdout.readline())
         assert launcher.wait(20) == 0
     assert verified and not set(first) & set(second)
-    assert gone(first + second) and list(tmp_path.iterdir()) == []
+    assert gone(first + second, within_s=10) and list(tmp_path.iterdir()) == []
 
 
 def explained(plan, **changed):
