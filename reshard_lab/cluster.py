@@ -15,7 +15,7 @@ import numpy as np
 
 from reshard_lab.errors import ReshardError, choose, whole
 from reshard_lab.mesh import Mesh
-from reshard_lab.units import format_rate, parse_bandwidth, parse_seconds
+from reshard_lab.units import format_rate, format_seconds, parse_bandwidth, parse_seconds
 
 _HERE = Path(__file__).resolve().parent
 _PRESETS = (_HERE / "_data" / "clusters", _HERE.parent / "data" / "clusters")
@@ -24,10 +24,19 @@ _MOST = 10**6
 """Hosts, devices a host and NICs a host: more is taken for a slip."""
 
 
+def presets() -> list[str]:
+    """Names of the described machines."""
+    return sorted(_preset_files())
+
+
+def _preset_files() -> dict[str, Path]:
+    folder = next((f for f in _PRESETS if f.is_dir()), _PRESETS[0])
+    return {f.stem: f for f in folder.glob("*.json")}
+
+
 def preset_data(name: str) -> dict[str, Any]:
     """Everything that ``data/clusters/`` says of one machine, every number with its source."""
-    folder = next((f for f in _PRESETS if f.is_dir()), _PRESETS[0])
-    files = {f.stem: f for f in folder.glob("*.json")}
+    files = _preset_files()
     data = json.loads(files[choose("cluster preset", name, sorted(files))].read_text())
     return dict(data)
 
@@ -168,8 +177,16 @@ class Cluster:
             return ()
         return ("tx", self.nic_of(a)), ("rx", self.nic_of(b))
 
+    @property
+    def intra_text(self) -> str:
+        """The speed inside a host as ``Cluster`` takes it."""
+        return "inf" if math.isinf(self.intra_Bps) else f"{self.intra_Bps / 1e9:.4g}GB/s"
+
     def mesh(self, shape: tuple[int, ...] | int, first_host: int = 0) -> Mesh:
-        """A mesh of ``shape`` on consecutive devices, row-major, from ``first_host`` on."""
+        """A mesh of ``shape`` on consecutive devices, row-major, from ``first_host`` on.
+
+        It fills host after host, whatever the shape; ``Mesh`` takes devices of any other hosts.
+        """
         first = whole("first_host", first_host) * self.devices_per_host
         sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
         sizes = tuple(
@@ -209,7 +226,23 @@ class Cluster:
     def __repr__(self) -> str:
         kinds = dict.fromkeys(zip(self.host_nic_Bps, self.host_nics, strict=True))
         nics = " or ".join(f"{format_rate(r).replace(' ', '')!r} x {n}" for r, n in kinds)
-        return f"Cluster(hosts={self.hosts}, devices_per_host={self.devices_per_host}, nic={nics})"
+        rest = [
+            f", {name}={words.replace(' ', '')!r}"
+            for name, words, default in (
+                ("nic_latency", format_seconds(self.nic_latency_s), self.nic_latency_s == 20e-6),
+                ("intra", self.intra_text, self.intra_Bps == 150e9),
+                (
+                    "intra_latency",
+                    format_seconds(self.intra_latency_s),
+                    self.intra_latency_s == 5e-6,
+                ),
+            )
+            if not default
+        ]
+        return (
+            f"Cluster(hosts={self.hosts}, devices_per_host={self.devices_per_host}, nic={nics}"
+            f"{''.join(rest)})"
+        )
 
 
 def _by_host(what: str, given: object, hosts: int) -> list[tuple[Any, str]]:

@@ -110,7 +110,7 @@ def test_hosts_that_differ():
     assert rl.Cluster(**cluster.to_dict()) == cluster
     assert repr(cluster) == (
         "Cluster(hosts=3, devices_per_host=4, "
-        "nic='800bit/s' x 1 or '400bit/s' x 1 or '800bit/s' x 2)"
+        "nic='800bit/s' x 1 or '400bit/s' x 1 or '800bit/s' x 2, nic_latency='1s')"
     )
     assert rl.Cluster(3, 4, nic=[5, 5, 5]) == rl.Cluster(3, 4, nic=5)
 
@@ -142,6 +142,9 @@ def test_paper_preset_and_round_trip():
     assert (cluster.devices_per_host, cluster.nic_Bps, cluster.nics_per_host) == (4, 1.25e9, 1)
     assert rl.Cluster(**cluster.to_dict()) == cluster
     assert repr(cluster) == "Cluster(hosts=4, devices_per_host=4, nic='10Gbit/s' x 1)"
+    fast = rl.Cluster(4, 4, intra="inf", intra_latency="1ms")
+    assert repr(fast).endswith("nic='10Gbit/s' x 1, intra='inf', intra_latency='1ms')")
+    assert repr(rl.Cluster(4, 4, intra="25GB/s")).endswith(" x 1, intra='25GB/s')")
     with pytest.raises(rl.ReshardError, match="unknown cluster preset 'p3'; allowed are DGX-H100"):
         rl.Cluster.preset("p3")
 

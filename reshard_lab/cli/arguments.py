@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from reshard_lab.cluster import Cluster
+from reshard_lab.cluster import Cluster, presets
 from reshard_lab.errors import ReshardError, whole
 from reshard_lab.layout import RULES, Layout
 from reshard_lab.planning import Plan, plan
@@ -36,19 +36,22 @@ def add_task(parser: argparse.ArgumentParser, required: bool = True) -> None:
     cluster = parser.add_argument_group(
         "cluster",
         "A mesh given by its shape takes one host a row (its last axis); the source starts at "
-        "host 0, the destination at the next host.",
+        "host 0, the destination at the next host. Speeds default to the preset's, or to those in "
+        "parentheses.",
     )
-    cluster.add_argument("--cluster", metavar="PRESET", help="a described machine: p3.8xlarge, ...")
+    cluster.add_argument(
+        "--cluster", metavar="PRESET", help=f"a described machine: {', '.join(presets())}"
+    )
     cluster.add_argument("--hosts", type=int, help="hosts (default: as many as the meshes need)")
     per = "devices of a host (default: the preset's, or the longest row of the meshes)"
     cluster.add_argument("--devices-per-host", type=int, metavar="N", help=per)
     first = "host where the destination mesh starts (default: the next after the source)"
     cluster.add_argument("--first-host", type=int, metavar="N", help=first)
-    cluster.add_argument("--nic", metavar="RATE", help="speed of a NIC, such as 10Gbps")
-    cluster.add_argument("--nics-per-host", type=int, metavar="N")
-    cluster.add_argument("--nic-latency", metavar="TIME", help="latency of a message, such as 20us")
-    cluster.add_argument("--intra", metavar="RATE", help="speed inside a host, such as 150GB/s")
-    cluster.add_argument("--intra-latency", metavar="TIME")
+    cluster.add_argument("--nic", metavar="RATE", help="speed of a NIC (10Gbps)")
+    cluster.add_argument("--nics-per-host", type=int, metavar="N", help="NICs of a host (1)")
+    cluster.add_argument("--nic-latency", metavar="TIME", help="of a message between hosts (20us)")
+    cluster.add_argument("--intra", metavar="RATE", help="speed inside a host (150GB/s)")
+    cluster.add_argument("--intra-latency", metavar="TIME", help="of a message inside a host (5us)")
 
 
 def add_plan(parser: argparse.ArgumentParser, strategy: bool = True) -> None:

@@ -10,13 +10,13 @@ from reshard_lab.cli.run import environment_rows
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, choose
 from reshard_lab.experiments.compare import Case, compare, fit_one_transfer
-from reshard_lab.experiments.figures import FIGURE5_STRATEGIES
+from reshard_lab.experiments.figures import FIGURE5_STRATEGIES, LEAST_CHUNK, chunks_of
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask, need_cluster
 from reshard_lab.runtime import EmulatedCluster, Measurement, Pool
 from reshard_lab.runtime.emulated import emulation_of
 from reshard_lab.strategies import STRATEGIES
-from reshard_lab.units import parse_seconds
+from reshard_lab.units import format_bytes, parse_seconds
 
 HELP = "time several strategies on one resharding, predicted and measured side by side"
 
@@ -59,8 +59,12 @@ def run(args: argparse.Namespace) -> Output:
             described = need_cluster([task])
             task = _on(task, fit.cluster(described.hosts, described.devices_per_host))
             basis = f"a cluster fitted from one measured transfer: {fit}"
+        chunks = args.chunks
+        if chunks == "auto" and (emulated or args.fit):  # they know no latency to weigh
+            chunks = chunks_of(task, LEAST_CHUNK)
+            basis += f"; broadcasts in {chunks} chunks of at least {format_bytes(LEAST_CHUNK)}"
         cases = [
-            Case({}, plan(task, s, scheduler=args.scheduler, chunks=args.chunks, seed=args.seed))
+            Case({}, plan(task, s, scheduler=args.scheduler, chunks=chunks, seed=args.seed))
             for s in names
         ]
         frame = compare(cases, measure)

@@ -88,7 +88,8 @@ def _text(timeline: Timeline, limit: int) -> str:
             (
                 format_seconds(s.start_s),
                 format_seconds(s.end_s),
-                f"transfer {s.transfer}, device {s.source} -> {s.destination}",
+                f"transfer {s.transfer} (task {plan.transfers[s.transfer].unit}), "
+                f"device {s.source} -> {s.destination}",
                 s.waits,
             )
             for s in path[: limit or len(path)]

@@ -70,6 +70,8 @@ FIGURE5_POINTS = (
 """The two sweeps: which, receiver hosts, devices on each."""
 MOST_CHUNKS = 100
 """K in the paper."""
+LEAST_CHUNK = 2**18
+"""Bytes; what a chunk costs beside its bytes, in software, would drown smaller ones."""
 
 
 def p3(hosts: int, devices_per_host: int) -> Cluster:

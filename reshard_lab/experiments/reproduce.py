@@ -11,6 +11,7 @@ from reshard_lab.experiments.figures import (
     FIGURE5,
     FIGURE6,
     FIGURE8,
+    LEAST_CHUNK,
     ONE_HOST,
     TWO_DEVICES,
     figure5_cases,
@@ -35,22 +36,19 @@ class Size(NamedTuple):
     scale: Scale
     """Of the suite's cases."""
     chunk_nbytes: int
-    """Least size of a chunk of a broadcast; K is 100 at most, as in the paper.
-
-    What a chunk costs beside its bytes would drown smaller ones.
-    """
+    """Least size of a chunk of a broadcast; K is 100 at most, as in the paper."""
     repeats: int
     warmup: int
 
 
 MiB = 2**20
 SIZES = {
-    ("emulated", "full"): Size(32 * MiB, Scale(4, 20), MiB // 4, repeats=10, warmup=3),
-    ("emulated", "standard"): Size(8 * MiB, Scale(5, 20), MiB // 4, repeats=5, warmup=1),
-    ("emulated", "quick"): Size(MiB, Scale(16, 20), MiB // 4, repeats=2, warmup=1),
+    ("emulated", "full"): Size(32 * MiB, Scale(4, 20), LEAST_CHUNK, repeats=10, warmup=3),
+    ("emulated", "standard"): Size(8 * MiB, Scale(5, 20), LEAST_CHUNK, repeats=5, warmup=1),
+    ("emulated", "quick"): Size(MiB, Scale(16, 20), LEAST_CHUNK, repeats=2, warmup=1),
     ("local", "full"): Size(64 * MiB, Scale(4, 16), MiB, repeats=10, warmup=3),
     ("local", "standard"): Size(16 * MiB, Scale(4, 16), MiB, repeats=10, warmup=3),
-    ("local", "quick"): Size(MiB, Scale(16, 16), MiB // 4, repeats=3, warmup=1),
+    ("local", "quick"): Size(MiB, Scale(16, 16), LEAST_CHUNK, repeats=3, warmup=1),
 }
 """``full``: the paper's repeats. ``standard``: a few minutes on two cores. ``quick``: to see that
 everything works, not to conclude from. The paper's tensors are scaled down in all of them."""

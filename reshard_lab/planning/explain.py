@@ -37,6 +37,11 @@ def _tensors(plan: Plan) -> list[str]:
     lines.append(
         f"cluster: {cluster.hosts} hosts x {cluster.devices_per_host} devices, {_nics(cluster)}"
     )
+    between, inside = map(format_seconds, (cluster.nic_latency_s, cluster.intra_latency_s))
+    lines.append(
+        f"a message takes {between} to another host, {inside} inside one, and then its bytes over "
+        f"the NIC's speed, or {cluster.intra_text} inside"
+    )
     return lines
 
 
