@@ -9,8 +9,9 @@ from reshard_lab.cli.arguments import add_plan, add_task, plan_or_file
 from reshard_lab.cli.output import Output
 from reshard_lab.cli.plan import plan_data
 from reshard_lab.errors import file_path, whole
+from reshard_lab.planning import Plan
 from reshard_lab.planning.explain import table
-from reshard_lab.simulation import RESOLUTIONS, Timeline, simulate
+from reshard_lab.simulation import RESOLUTIONS, PathStep, Timeline, simulate
 from reshard_lab.units import format_bytes, format_seconds
 
 HELP = "simulate a plan: when every NIC is busy, and which waits make it as long as it is"
@@ -88,8 +89,7 @@ def _text(timeline: Timeline, limit: int) -> str:
             (
                 format_seconds(s.start_s),
                 format_seconds(s.end_s),
-                f"transfer {s.transfer} (task {plan.transfers[s.transfer].unit}), "
-                f"device {s.source} -> {s.destination}",
+                _hop(plan, s),
                 s.waits,
             )
             for s in path[: limit or len(path)]
@@ -98,6 +98,12 @@ def _text(timeline: Timeline, limit: int) -> str:
         drawn = table([("from", "to", "critical path", "because"), *steps])
         parts.append("\n".join([*drawn, *([f"... and {more} more steps"] * (more > 0))]))
     return "\n\n".join(parts)
+
+
+def _hop(plan: Plan, step: PathStep) -> str:
+    """What is under way in a step of the critical path."""
+    unit = plan.transfers[step.transfer].unit
+    return f"transfer {step.transfer} (task {unit}), device {step.source} -> {step.destination}"
 
 
 def _resolved(timeline: Timeline) -> str:
