@@ -102,7 +102,7 @@ def test_a_workload_is_figure_7s(capsys):
     text = ask(capsys, *argv[:-1])
     assert "model        U-Transformer-2B: 2.59 billion parameters" in text
     assert "machine      p3.8xlarge, 11 TFLOP/s a device (assumed: 70% of" in text
-    assert "peak bytes" in text
+    assert "peak bytes   of activations on each device" in text
 
 
 def test_a_workload_in_other_numbers(capsys):

@@ -64,7 +64,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         times.add_argument(f"--{name}", metavar="TIMES", help=words)
     work = parser.add_argument_group("or a model that the paper trains, in place of times")
     work.add_argument("--workload", metavar="MODEL", help=f"{', '.join(MODELS)}")
-    machine = "a described machine that states its speed (default p3.8xlarge)"
+    machine = "a described machine that states its speed (p3.8xlarge does, and is the default)"
     work.add_argument("--preset", metavar="NAME", help=machine)
     how = f"how tensors cross: {', '.join(STRATEGIES)} or auto (default broadcast)"
     work.add_argument("--strategy", help=how)
@@ -239,8 +239,10 @@ def _text(
         ("bubble", f"{timeline.bubble_share:.1%} of the time of all stages"),
         ("exposed", f"{timeline.exposed_communication_share:.1%}, communication not hidden"),
     ]
-    parts = ["\n".join(f"{key:<12} {words}" for key, words in rows)]
     sized = timeline.peak_bytes is not None
+    if sized:
+        rows.append(("peak bytes", "of activations on each device; weights come on top"))
+    parts = ["\n".join(f"{key:<12} {words}" for key, words in rows)]
     head = ("stage", "compute", "exposed", "bubble", "peak live", *["peak bytes"] * sized)
     lines = [
         (

@@ -115,6 +115,16 @@ class Notebook:
 
 
 @contextmanager
+def wide(page, width: int):
+    """A window of ``width`` pixels; the usual one comes back."""
+    try:
+        page.set_viewport_size({"width": width, "height": HEIGHT})
+        yield
+    finally:
+        page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+
+
+@contextmanager
 def dark(page):
     """JupyterLab's dark theme; the light one comes back."""
     try:

@@ -28,6 +28,18 @@ SEEN = """() => new Promise(done => requestAnimationFrame(() => {
     window.seen = null;
     done(seen);
 }))"""
+LAYOUT = """root => {
+    const output = root.closest(".jp-OutputArea-output");
+    const figure = root.querySelector("figure").getBoundingClientRect();
+    const words = document.createRange();
+    words.selectNodeContents(root.querySelector("figcaption"));
+    return {
+        page: document.documentElement.scrollWidth,
+        explorer: root.scrollWidth,
+        output: output.clientWidth,
+        below: figure.bottom - words.getBoundingClientRect().bottom,
+    };
+}"""
 # From the press of a key to the first change of the drawing in the document, in milliseconds.
 TIME = """root => {
     const took = window.took = [];
@@ -70,10 +82,17 @@ class Explorer:
         return self.root.locator(part).inner_text()
 
     def press(self, label: str, key: str, which: int = 0) -> None:
-        """Press a key in a control and wait until the picture is another one."""
-        self.control(label, which).focus()
+        """Press a key in a control and wait until the picture is another one.
+
+        A menu is opened for it: in one that is not, JupyterLab takes letters and arrows for its
+        commands.
+        """
+        control = self.control(label, which)
+        control.focus()
         before = self.drawing()
-        self.page.keyboard.press(key)
+        menu = control.evaluate("control => control.tagName === 'SELECT'")
+        for one in ("Space", key, "Enter") if menu else (key,):
+            self.page.keyboard.press(one)
         self.changed(before)
 
     def write(self, label: str, words: str, which: int = 0) -> None:
@@ -86,6 +105,11 @@ class Explorer:
         """Wait until the picture differs from ``before``."""
         root = self.root.element_handle()
         self.page.wait_for_function(CHANGED, arg=[root, before], timeout=CHANGES_WITHIN_MS)
+
+    def layout(self) -> dict[str, float]:
+        """Widths of the page, the explorer and the output around it, each with what overflows it,
+        and the empty room below the caption, in pixels."""
+        return self.root.evaluate(LAYOUT)
 
     def watch(self) -> None:
         """Look at the picture in every frame from now on."""

@@ -165,6 +165,19 @@ def test_a_picture_that_blinks_is_seen(lab, page, blinking):
     assert bool(toy.blinks()) == blinking
 
 
+def test_explorers_are_told_apart_however_many_there_are(lab, page):
+    second = TOY.replace("toy", "other").replace('"width"', '"second"')
+    name = lab.write("toys.ipynb", "blinking = False", TOY, second)
+    browser_page.open_notebook(page, lab, name).run(60)
+    first, other = (browser_view.explorer(page, number) for number in range(2))
+    assert (first.control("width").count(), first.control("second").count()) == (1, 0)
+    assert (other.control("width").count(), other.control("second").count()) == (0, 1)
+    before = first.drawing()
+    other.press("second", "ArrowRight")
+    assert first.drawing() == before
+    assert other.root.locator("xpath=following::figure").count() == 0
+
+
 KILLED = """
 import sys, pathlib
 sys.path[:0] = [{here!r}, {tests!r}]

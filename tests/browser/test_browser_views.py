@@ -9,6 +9,8 @@ import browser_view
 import pytest
 
 RUNS_WITHIN_S = 120
+NARROW = 700
+"""Pixels: a page beside another one."""
 LARGE = """
 cluster = rl.Cluster(hosts=4, devices_per_host=4)
 src = rl.Layout(cluster.mesh((2, 4)), "S01R")
@@ -53,31 +55,31 @@ CASES = (
     Case(
         "plan_explorer",
         "widgets.plan_explorer()",
-        (("chunks", "ArrowLeft"), ("chunks", "Home"), ("scheduler", "l")),
+        (("chunks", "ArrowLeft"), ("chunks", "Home"), ("scheduler", "ArrowDown")),
         ("mesh", "2x", "mesh '2x'"),
         "step",
     ),
     Case(
         "strategy_explorer",
         "widgets.strategy_explorer()",
-        (("A: receiving hosts", "ArrowRight"), ("strategy", "s")),
+        (("A: receiving hosts", "ArrowRight"), ("strategy", "ArrowUp")),
         ("size", "64 elephants", "64 elephants"),
         "moment (of 48)",
     ),
     Case(
         "traffic_explorer",
         "widgets.traffic_explorer()",
-        (("strategy", "g"), ("compare with", "n")),
+        (("strategy", "ArrowDown"), ("compare with", "End")),
     ),
     Case(
         "measurement_explorer",
         MEASURED,
-        (("show", "t"), ("figure", "f")),
+        (("show", "ArrowDown"), ("figure", "ArrowDown")),
     ),
     Case(
         "pipeline_explorer",
         "widgets.pipeline_explorer()",
-        (("stages", "ArrowRight"), ("microbatches", "ArrowLeft"), ("schedule", "g")),
+        (("stages", "ArrowRight"), ("microbatches", "ArrowLeft"), ("schedule", "ArrowUp")),
         ("t_F: a forward", "soon", "soon"),
     ),
 )
@@ -123,6 +125,18 @@ def test_explorer_can_be_read_in_the_dark(shown, pictures):
     with browser_page.dark(explorer.page):
         explorer.picture(pictures / f"{case.name}_dark.png")
         assert browser_checks.unreadable(explorer.page) == []
+
+
+@of(CASES)
+def test_explorer_can_be_read_in_a_narrow_page(shown, pictures):
+    case, explorer, notebook = shown
+    with browser_page.wide(explorer.page, NARROW):
+        seen = explorer.layout()
+        explorer.picture(pictures / f"{case.name}_narrow.png")
+        found = browser_checks.unreadable(explorer.page)
+    assert seen["page"] <= NARROW and seen["explorer"] <= seen["output"]
+    assert seen["below"] <= 50  # two lines of caption at most
+    assert found == [] and notebook.failures() == []
 
 
 @of(case for case in CASES if case.plays)
