@@ -79,7 +79,9 @@ def test_a_chain_of_many_chunks():
         assert {way: wire.most[way] for way in ways} == dict.fromkeys(ways, EACH_WAY)
 
 
-@pytest.mark.parametrize(("src", "dst", "shape"), [("S0R", "RS0", (8, 64)), ("RS0", "S0R", (64, 8))])
+@pytest.mark.parametrize(
+    ("src", "dst", "shape"), [("S0R", "RS0", (8, 64)), ("RS0", "S0R", (64, 8))]
+)
 def test_a_plan_without_an_order_shares_them_among_its_lanes(src, dst, shape):
     """Seven lanes each way, 16 messages in each. They need not be at work at once: so by lane.
 
