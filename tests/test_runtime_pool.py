@@ -124,10 +124,11 @@ def test_what_a_measurement_says(pool, cluster):
         ({"seed": "x"}, "seed must be a whole number, not 'x'"),
     ],
 )
-def test_bad_arguments(pool, cluster, arguments, text):
+def test_bad_arguments(pool, cluster, arguments, text, monkeypatch):
     plan = rl.plan(task_of(cluster))
     with pytest.raises(rl.ReshardError, match=rf"^{text}"):
         pool.run(plan, **arguments)
+    monkeypatch.setattr(rl.EmulatedCluster, "__enter__", lambda self: pytest.fail("was started"))
     for where in ("local", "emulated", "torchrun"):  # no process is started for it
         with pytest.raises(rl.ReshardError, match=rf"^{text}"):
             rl.run(plan, where, **arguments)
