@@ -107,6 +107,21 @@ def test_nothing_is_left_when_the_launcher_is_killed(plan, on_cpus, tmp_path):
     assert not any(temporary.glob("reshard_lab-*"))
 
 
+def test_the_longest_run_can_be_waited_for(plan, on_cpus, tmp_path, monkeypatch):
+    follow, limits = agent._follow, []
+
+    def instead(command, errors, limit_s, say):
+        limits.append(limit_s)
+        return follow([sys.executable, "-c", "print(3)"], errors, limit_s, say)
+
+    monkeypatch.setattr(agent, "_follow", instead)
+    said = []
+    for repeats in (2, 10**9):
+        with pytest.raises(rl.ReshardError, match="torchrun ended with exit code 0"):
+            agent.run_torchrun(plan, repeats, warmup=0, timeout_s=1e6, say=said.append)
+    assert limits == [torchrun.START_S + 2e6, 1e9] and said == ["3", "3"]
+
+
 def test_more_devices_than_gpus_are_refused(plan, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(rl.ReshardError, match="4 devices, and this machine has 1 GPU; plan for as"):
