@@ -30,14 +30,13 @@ SEEN = """() => new Promise(done => requestAnimationFrame(() => {
 }))"""
 LAYOUT = """root => {
     const output = root.closest(".jp-OutputArea-output");
-    const figure = root.querySelector("figure").getBoundingClientRect();
-    const words = document.createRange();
-    words.selectNodeContents(root.querySelector("figcaption"));
+    const bottom = part => root.querySelector(part).getBoundingClientRect().bottom;
+    const words = Math.max(bottom("figcaption"), bottom("figure > svg") + 40);
     return {
         page: document.documentElement.scrollWidth,
         explorer: root.scrollWidth,
         output: output.clientWidth,
-        below: figure.bottom - words.getBoundingClientRect().bottom,
+        below: bottom("figure") - words,
     };
 }"""
 # From the press of a key to the first change of the drawing in the document, in milliseconds.
@@ -108,7 +107,7 @@ class Explorer:
 
     def layout(self) -> dict[str, float]:
         """Widths of the page, the explorer and the output around it, each with what overflows it,
-        and the empty room below the caption, in pixels."""
+        and the empty room below a caption of two lines, in pixels."""
         return self.root.evaluate(LAYOUT)
 
     def watch(self) -> None:

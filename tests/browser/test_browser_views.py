@@ -135,7 +135,7 @@ def test_explorer_can_be_read_in_a_narrow_page(shown, pictures):
         explorer.picture(pictures / f"{case.name}_narrow.png")
         found = browser_checks.unreadable(explorer.page)
     assert seen["page"] <= NARROW and seen["explorer"] <= seen["output"]
-    assert seen["below"] <= 50  # two lines of caption at most
+    assert seen["below"] <= 1
     assert found == [] and notebook.failures() == []
 
 
