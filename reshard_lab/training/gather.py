@@ -97,7 +97,7 @@ def _times(job: Job, results: Results) -> Timing:
     stages, targets = np.array(job.graph.stages), np.array(job.graph.targets)
     at = np.array([job.stage_of(device) for device in job.devices])
     done = at[:, None] == np.where(targets < 0, stages, targets)
-    begins = np.nanmin(starts, axis=0)
+    begins = np.nanmax(starts, axis=0)
     over = np.max(np.where(done[:, None, :], ends, -np.inf), axis=0)
     return Timing(*(part[job.warmup :] for part in (began, lasted, np.minimum(begins, over), over)))
 
