@@ -12,6 +12,6 @@ from hypothesis import settings
 HERE = Path(__file__).parent
 collect_ignore = [p.name for p in HERE.glob("*.py") if not p.name.startswith("test_")]
 
-settings.register_profile("same", derandomize=True)
-settings.register_profile("explore", derandomize=False)
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("explore", derandomize=False, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))

@@ -182,7 +182,7 @@ def test_a_deadlock_leaves_out_stages_that_only_wait_for_the_circle():
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.randoms(use_true_random=False))
 def test_the_verdict_is_the_slow_simulators(stages, chunks, microbatches, rng: random.Random):
     """Random orders with F before B: the checker refuses those that get stuck, and no others."""

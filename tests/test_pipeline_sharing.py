@@ -199,7 +199,7 @@ def assert_max_min_fair(loads: list[Load]) -> None:
         )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(loads)
 def test_speeds_are_max_min_fair(loads):
     assert_max_min_fair(loads)
@@ -261,7 +261,7 @@ def graphs(draw) -> Graph:
     return Graph([], stages, targets, [], loads, first, after)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(graphs())
 def test_any_traffic_is_the_slow_simulators(graph):
     ports = frozenset(port for load in graph.loads for port, _ in load.ports)
@@ -271,7 +271,7 @@ def test_any_traffic_is_the_slow_simulators(graph):
         assert start == max((ends[i] for i in graph.before(item)), default=0.0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(0, 2), min_size=3, max_size=3),
     st.lists(st.integers(0, 3), min_size=4, max_size=4),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import reshard_lab as rl
 from reshard_lab import pipeline
 
-relaxed = settings(max_examples=300, deadline=None)
+relaxed = settings(max_examples=300)
 
 
 @pytest.mark.parametrize("case", read("pipelines"), ids=lambda c: c["schedule"])

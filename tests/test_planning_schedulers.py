@@ -20,7 +20,7 @@ from reshard_lab.scheduling import Assignment, Problem, Schedule
 from reshard_lab.scheduling.nics import pieces_of as cut_over_nics
 from reshard_lab.strategies import Chain, Payload, phases_s
 
-relaxed = settings(deadline=None, max_examples=40)
+relaxed = settings(max_examples=40)
 SCHEDULERS = ("auto", "exact", "split", "concurrent")
 
 

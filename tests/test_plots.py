@@ -160,14 +160,14 @@ def layouts(draw: st.DrawFn) -> tuple[rl.Layout, tuple[int, ...]]:
 
 
 @given(layouts())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_picture_of_a_layout_cuts_or_covers_text(case):
     layout, shape = case
     assert_readable(plots.draw_layout(layout, shape).svg)
 
 
 @given(layouts(), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_picture_of_unit_tasks_cuts_or_covers_text(case, data):
     layout, shape = case
     other = data.draw(st.permutations(range(layout.mesh.size)))
@@ -215,7 +215,7 @@ def test_replicas_and_empty_pieces_are_marked_in_words_and_lines():
 
 
 @given(layouts())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_slices_of_the_drawn_plane_cover_it_once(case):
     """Areas add up to the plane's, and the colours are those of the slices in mesh order."""
     layout, shape = case

@@ -99,7 +99,7 @@ def test_chips_of_large_meshes_are_outlined():
 
 
 @given(layouts(), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_picture_with_an_outlined_task_cuts_or_covers_text(case, data):
     layout, shape = case
     other = data.draw(st.permutations(range(layout.mesh.size)))

@@ -178,7 +178,7 @@ names = st.sampled_from(pipeline.SCHEDULES)
 
 
 @given(names, st.integers(1, 6), st.integers(1, 20), st.sampled_from([0, 0.1, 3]), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_nothing_is_cut_or_covered(name, stages, microbatches, transfer_s, overlap):
     made = timeline(name, stages, microbatches, transfer_s, overlap=overlap)
     eager = timeline("eager_1f1b", stages, microbatches, transfer_s * 1e-3)

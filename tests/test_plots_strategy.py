@@ -66,7 +66,7 @@ def test_send_recv_moves_the_whole_to_one_device_after_the_other():
 
 
 @given(st.sampled_from(FOUR), st.integers(1, 4), st.integers(1, 4), st.integers(1, 9), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_held_is_what_has_arrived(strategy, hosts, devices, chunks, data):
     """Byte by byte, at any time; and nobody passes on what it does not hold."""
     nbytes = data.draw(st.integers(1, 60))
@@ -223,7 +223,7 @@ def test_a_device_has_all_only_when_the_last_byte_is_there():
 
 
 @given(st.sampled_from(FOUR), st.integers(1, 8), st.integers(1, 8), st.integers(1, 100), st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_no_picture_is_cut_and_few_bars_are_drawn(strategy, hosts, devices, chunks, data):
     timeline = one_sender(strategy, 2**20, hosts, devices, real(), chunks)
     at = data.draw(st.none() | st.floats(0, 1).map(lambda share: share * timeline.duration_s))

@@ -11,9 +11,7 @@ from strategies_for_tests import reshardings
 import reshard_lab as rl
 
 DELIVERING = ("send_recv", "local_allgather", "global_allgather", "broadcast", "alpa")
-relaxed = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
-)
+relaxed = settings(max_examples=60, suppress_health_check=[HealthCheck.filter_too_much])
 
 
 def content(task: rl.ReshardingTask) -> np.ndarray:

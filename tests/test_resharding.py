@@ -73,7 +73,7 @@ def brute_force(t: rl.ReshardingTask) -> list[rl.UnitTask]:
     return units
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(reshardings(most_elements=2000))
 def test_unit_tasks_equal_brute_force_in_order(t):
     assert list(t.unit_tasks) == brute_force(t)

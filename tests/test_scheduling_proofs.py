@@ -30,7 +30,7 @@ from reshard_lab.scheduling.schedule import list_schedule
 from reshard_lab.scheduling.senders import balanced_equal, least_largest_load, longest_first
 from reshard_lab.scheduling.shares import receiver_classes, share_out
 
-relaxed = settings(deadline=None, max_examples=60)
+relaxed = settings(max_examples=60)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -90,7 +90,7 @@ def problems(draw, most: int = 5, nics: int = 4, lengths=None, overlap: bool = T
     return Problem([r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(problem=problems(most=4))
 def test_exact_is_the_shortest_by_brute_force(problem):
     schedule = solve(problem, "exact")
@@ -101,7 +101,7 @@ def test_exact_is_the_shortest_by_brute_force(problem):
     assert schedule.optimal == "unsplit"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(problem=problems(most=5, nics=3, lengths=st.just(1.0)))
 def test_exact_is_the_shortest_for_equal_sizes(problem):
     schedule = solve(problem, "exact")
@@ -110,7 +110,7 @@ def test_exact_is_the_shortest_for_equal_sizes(problem):
     check(schedule)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(problem=problems(most=4))
 def test_dfs_searches_small_problems_through(problem):
     schedule = solve(problem, "dfs")

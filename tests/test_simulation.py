@@ -14,7 +14,7 @@ from slow_simulator import slow_duration
 import reshard_lab as rl
 
 seeds = st.integers(0, 2**32 - 1)
-relaxed = settings(max_examples=40, deadline=None)
+relaxed = settings(max_examples=40)
 
 
 def one_sender(hosts: int, devices: int, nbytes: int, **speeds) -> rl.ReshardingTask:
@@ -113,7 +113,7 @@ def test_ordered_plans_on_several_nics_take_no_longer_than_planned(seed):
     assert rl.simulate(plan, "chunks", verify=False).duration_s <= most + rounding_s(plan)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(seed=seeds)
 def test_fluid_is_within_two_percent_of_chunks_from_32_chunks_on(seed):
     """Also where broadcasts share NICs, devices and hosts of different speed in no order at all.

@@ -60,7 +60,7 @@ def flows(draw):
 
 
 @pytest.mark.parametrize("dense", [sharing._DENSE, 0])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(case=flows())
 def test_rates_are_those_of_progressive_filling(dense, case):
     """``dense`` 0 takes the way for many flows, one port after another, for few as well."""
@@ -77,7 +77,7 @@ def test_rates_are_those_of_progressive_filling(dense, case):
     assert led == pytest.approx(filled(ports, capacity, cap, leader, alike), rel=1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(case=flows())
 def test_rates_are_fair(case):
     """Whoever is below its cap and its leader has a full port where nobody gets more."""

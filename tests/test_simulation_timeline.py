@@ -16,7 +16,7 @@ from simulated_plans import STRATEGIES, random_task, unordered
 
 import reshard_lab as rl
 
-relaxed = settings(max_examples=40, deadline=None)
+relaxed = settings(max_examples=40)
 
 
 def broadcast(chunks: int = 2, **speeds) -> rl.Plan:

@@ -162,7 +162,7 @@ def test_the_example_of_the_page():
     page = (Path(__file__).parent.parent / "docs" / "training.md").read_text()
     names = {}
     exec(page.partition("```python\n")[2].partition("```")[0], names)
-    check(names["run"], batch=8)
+    check(names["run"], batch=8, steps=4)
 
 
 @pytest.mark.parametrize("overlap", [True, False])

@@ -34,7 +34,7 @@ def test_the_bound_knows_every_hosts_speed():
     assert copies(free, [1], [3]).lower_bound_s == pytest.approx(20)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_sender_load_equals_the_heaviest_set_of_senders(seed):
     """Over every set of senders: what only they may send, over their speed together."""
