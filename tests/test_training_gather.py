@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from training_jobs import settled
 
 import reshard_lab as rl
-from reshard_lab.pipeline import Paced
 from reshard_lab.pipeline.ops import Op
 from reshard_lab.training import gather
-from reshard_lab.training.settle import planned, settle
+from reshard_lab.training.settle import planned
 
 NO = np.nan  # where a device takes no part
 PACE_S = (9.0, 3.0, 1.0, 2.0)
@@ -80,24 +80,7 @@ def test_ops_last_the_median_of_what_was_measured():
 
 def run_of(pace_s):
     """A record of steps in which every op and transfer takes that long, one after the other."""
-    job, placed = settle(
-        cluster=None,
-        model="transformer",
-        schedule="gpipe",
-        stages=None,
-        microbatches=2,
-        batch=4,
-        overlap=True,
-        compute=Paced(1.0, 2.0),
-        chunks=None,
-        delay_weights=False,
-        steps=len(pace_s) - 1,
-        warmup=1,
-        learning_rate=0.1,
-        seed=0,
-        check=True,
-        timeout_s=60,
-    )
+    job, placed = settled(steps=len(pace_s) - 1, warmup=1)
     job, plans = planned(job, "broadcast", placed)
     count, pace = len(job.graph.ops), np.array(pace_s)
     began = 1000.0 * np.arange(len(pace))

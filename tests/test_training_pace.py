@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from training_jobs import settled
 
 import reshard_lab as rl
 from reshard_lab.pipeline import Paced, Transformer
@@ -10,7 +11,6 @@ from reshard_lab.runtime.board import Deadline
 from reshard_lab.training.mailbox import Key, Mailbox
 from reshard_lab.training.pace import Pace
 from reshard_lab.training.role import Role
-from reshard_lab.training.settle import settle
 
 torch = pytest.importorskip("torch")
 SIZES = Transformer(blocks=2, hidden=16, heads=2, sequence=6)
@@ -18,23 +18,9 @@ SIZES = Transformer(blocks=2, hidden=16, heads=2, sequence=6)
 
 def job_of():
     """Samples over devices 0 and 1, then over 2 and 3 with the sequence cut as well."""
-    job, _ = settle(
-        cluster=None,
-        model=SIZES,
-        schedule="1f1b",
-        stages=[((2, 1), "S0RR"), ((1, 2), "RS1R")],
-        microbatches=2,
-        batch=8,
-        overlap=True,
-        compute=Paced(0.0, 0.0),
-        chunks=None,
-        delay_weights=False,
-        steps=1,
-        warmup=0,
-        learning_rate=0.1,
-        seed=0,
-        check=True,
-        timeout_s=5,
+    stages = [((2, 1), "S0RR"), ((1, 2), "RS1R")]
+    job, _ = settled(
+        model=SIZES, schedule="1f1b", stages=stages, batch=8, compute=Paced(0.0, 0.0), timeout_s=5
     )
     return job
 

@@ -47,9 +47,10 @@ def shared_ends(chains: Mapping[Key, Chain], cluster: Cluster) -> dict[Key, floa
 def _ports(
     source: int, destination: int, nbytes: float, cluster: Cluster
 ) -> tuple[tuple[Port, float], ...]:
-    """The two ports a hop goes through, and how long a message of ``nbytes`` needs each alone.
+    """The ports a hop goes through, and how long a message of ``nbytes`` needs each alone.
 
-    NICs between hosts, each at its own speed, and device ports inside one.
+    Two NICs between hosts, each at its own speed; two device ports inside one, or none where
+    links have no limit.
     """
     a, b = cluster.host_of(source), cluster.host_of(destination)
     if a == b and math.isinf(cluster.intra_Bps):

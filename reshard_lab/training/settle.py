@@ -123,13 +123,14 @@ def find_schedule(
     delay_weights: bool,
 ) -> list[list[str]]:
     """Lists of ops a stage, proven complete and free of deadlock."""
+    made: Sequence[Sequence[str]]
     if isinstance(schedule, str):
         count = 4 if microbatches is None else microbatches
         made = make_schedule(schedule, stages or 2, count, chunks, delay_weights)
     else:
         if chunks is not None or delay_weights:
             raise ReshardError("chunks and delay_weights go with a schedule's name, not with lists")
-        made = schedule  # type: ignore[assignment]
+        made = schedule
     lists = check_lists(made).lists
     if not lists.trains:
         raise ReshardError("the schedule has no backward, so nothing is trained; use another one")
