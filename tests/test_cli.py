@@ -273,6 +273,11 @@ def test_plan_prints_and_saves_the_plan(capsys, tmp_path):
     assert text == f"{saved.explain()}\nwritten to {path}\n"
 
 
+def test_simulate_names_the_task_of_a_step(capsys):
+    (line,) = re.findall(r".*transfer 2 .*-> 4 .*", ask(capsys, "simulate", *FIGURE2))
+    assert "transfer 2 (task 1), device 1 -> 4" in line
+
+
 def test_plan_is_verified_before_it_is_shown(capsys, monkeypatch):
     def wrong(plan):
         raise rl.ReshardError("transfer 3 is wrong")
@@ -359,6 +364,8 @@ def test_bench_puts_strategies_side_by_side(capsys):
     assert [row["strategy"] for row in data["rows"]] == ["send_recv", "broadcast"]
     assert all(row["verified"] for row in data["rows"])
     assert "fitted from one measured transfer" in data["predicted_on"]
+    # No latency is known there to weigh, so chunks are kept from being all latency.
+    assert "K = 1, chunks of at least 256 KiB" in data["predicted_on"]
     assert "unknown strategy 'all'" in refused(capsys, "bench", *TWO, "--strategies", "all")
 
 

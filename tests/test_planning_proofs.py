@@ -74,3 +74,15 @@ def test_the_closed_form_needs_a_host_for_the_sender_too():
     for chunks in (0, "x", True):
         with pytest.raises(rl.ReshardError, match="chunks must be"):
             closed_form_s("broadcast", 4000, 1, 4, cluster, chunks)
+
+
+def test_links_that_nothing_keeps_busy_do_not_make_an_unordered_plan_wait():
+    """The simulator, which shares only what has a limit, is the judge."""
+    cluster = rl.Cluster(6, 3, nic_latency=0, intra="inf", intra_latency="5us")
+    src, dst = cluster.mesh((3, 3)), cluster.mesh((3, 3), first_host=3)
+    one_host = rl.Layout(cluster.mesh((1, 3), first_host=3), "R")
+    large = rl.ReshardingTask((2**20,), "int8", rl.Layout(src, "S01"), rl.Layout(dst, "R"), cluster)
+    small = rl.ReshardingTask((2**18,), "int8", rl.Layout(src, "R"), one_host, cluster)
+    plan = rl.plan([large, small], scheduler="concurrent")
+    simulated = rl.simulate(plan).duration_s
+    assert plan.makespan_s == pytest.approx(simulated, rel=0.15)

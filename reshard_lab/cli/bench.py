@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> Output:
         chunks = args.chunks
         if chunks == "auto" and (emulated or args.fit):  # they know no latency to weigh
             chunks = chunks_of(task, LEAST_CHUNK)
-            basis += f"; broadcasts in {chunks} chunks of at least {format_bytes(LEAST_CHUNK)}"
+            basis += f"; K = {chunks}, chunks of at least {format_bytes(LEAST_CHUNK)}"
         cases = [
             Case({}, plan(task, s, scheduler=args.scheduler, chunks=chunks, seed=args.seed))
             for s in names
