@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from reshard_lab.errors import ReshardError, short, whole
+from reshard_lab.errors import ReshardError, check_int, short
 
 Interval = tuple[int, int]
 Box = tuple[Interval, ...]
@@ -20,7 +20,7 @@ def check_shape(shape: object) -> tuple[int, ...]:
         raise ReshardError(f"shape must be a sequence of sizes such as (4, 4), not {short(shape)}")
     sizes = tuple(shape)
     return tuple(
-        whole(f"size of dimension {i} of shape {short(sizes)}", n) for i, n in enumerate(sizes)
+        check_int(f"size of dimension {i} of shape {short(sizes)}", n) for i, n in enumerate(sizes)
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from reshard_lab.errors import ReshardError, choose, whole
+from reshard_lab.errors import ReshardError, check_choice, check_int
 from reshard_lab.mesh import Mesh
 from reshard_lab.units import format_rate, format_seconds, parse_bandwidth, parse_seconds
 
@@ -37,7 +37,7 @@ def _preset_files() -> dict[str, Path]:
 def preset_data(name: str) -> dict[str, Any]:
     """Everything that ``data/clusters/`` says of one machine, every number with its source."""
     files = _preset_files()
-    data = json.loads(files[choose("cluster preset", name, sorted(files))].read_text())
+    data = json.loads(files[check_choice("cluster preset", name, sorted(files))].read_text())
     return dict(data)
 
 
@@ -85,14 +85,14 @@ class Cluster:
         intra: str | float = "150GB/s",
         intra_latency: str | float = "5us",
     ) -> None:
-        count = whole("hosts", hosts, 1, _MOST)
+        count = check_int("hosts", hosts, 1, _MOST)
         rates = tuple(parse_bandwidth(*v) for v in _by_host("nic", nic, count))
         nics = tuple(
-            whole(w, n, 1, _MOST) for n, w in _by_host("nics_per_host", nics_per_host, count)
+            check_int(w, n, 1, _MOST) for n, w in _by_host("nics_per_host", nics_per_host, count)
         )
         values = {
             "hosts": count,
-            "devices_per_host": whole("devices_per_host", devices_per_host, 1, _MOST),
+            "devices_per_host": check_int("devices_per_host", devices_per_host, 1, _MOST),
             "nic_Bps": max(rates),
             "nics_per_host": max(nics),
             "nic_latency_s": parse_seconds(nic_latency, "nic_latency"),
@@ -187,10 +187,10 @@ class Cluster:
 
         It fills host after host, whatever the shape; ``Mesh`` takes devices of any other hosts.
         """
-        first = whole("first_host", first_host) * self.devices_per_host
+        first = check_int("first_host", first_host) * self.devices_per_host
         sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
         sizes = tuple(
-            whole(f"length of axis {i} of mesh {sizes}", n, 1) for i, n in enumerate(sizes)
+            check_int(f"length of axis {i} of mesh {sizes}", n, 1) for i, n in enumerate(sizes)
         )
         count = math.prod(sizes)
         if first + count > self.size:

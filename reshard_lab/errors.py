@@ -36,10 +36,10 @@ def short(given: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 13]} ... {text[-8:]}"
 
 
-def choose(what: str, given: object, allowed: Iterable[str]) -> str:
+def check_choice(what: str, given: object, allowed: Iterable[str]) -> str:
     """Return ``given`` if it is one of ``allowed``, else raise with the nearest name.
 
-    >>> choose("strategy", "broadcast", ("broadcast", "send_recv"))
+    >>> check_choice("strategy", "broadcast", ("broadcast", "send_recv"))
     'broadcast'
     """
     names = tuple(allowed)
@@ -50,7 +50,7 @@ def choose(what: str, given: object, allowed: Iterable[str]) -> str:
     raise ReshardError(f"unknown {what} {short(given)}; allowed are {', '.join(names)}{hint}")
 
 
-def whole(what: str, given: object, least: int = 0, most: int | None = None) -> int:
+def check_int(what: str, given: object, least: int = 0, most: int | None = None) -> int:
     """Return ``given`` as an int from ``least`` to ``most``; bools and floats are refused."""
     try:
         if isinstance(given, bool):
@@ -65,10 +65,10 @@ def whole(what: str, given: object, least: int = 0, most: int | None = None) -> 
     return int(value)
 
 
-def flag(what: str, given: object) -> bool:
+def check_bool(what: str, given: object) -> bool:
     """Return ``given`` if it is True or False; a text such as ``"no"`` would count as true.
 
-    >>> flag("overlap", False)
+    >>> check_bool("overlap", False)
     False
     """
     if isinstance(given, (bool, np.bool_)):
@@ -76,10 +76,10 @@ def flag(what: str, given: object) -> bool:
     raise ReshardError(f"{what} must be True or False, not {short(given)}")
 
 
-def of_kind(what: str, given: T, kind: type, how: str = "") -> T:
+def check_type(what: str, given: T, kind: type, how: str = "") -> T:
     """Return ``given`` if it is a ``kind``; ``how`` says where one comes from.
 
-    >>> of_kind("shape", (2, 2), tuple)
+    >>> check_type("shape", (2, 2), tuple)
     (2, 2)
     """
     if isinstance(given, kind):

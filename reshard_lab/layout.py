@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reshard_lab.boxes import Box, Interval, check_shape, cut
-from reshard_lab.errors import ReshardError, choose, short
+from reshard_lab.errors import ReshardError, check_choice, short
 from reshard_lab.mesh import Mesh
 from reshard_lab.spec import ShardingSpec
 
@@ -57,7 +57,7 @@ class Layout:
                 )
         object.__setattr__(self, "mesh", mesh)
         object.__setattr__(self, "spec", spec)
-        object.__setattr__(self, "rule", choose("layout rule", rule, RULES))
+        object.__setattr__(self, "rule", check_choice("layout rule", rule, RULES))
 
     def boxes(self, shape: Iterable[int]) -> dict[int, Box]:
         """``{device: ((start, stop), ...)}`` in mesh order, for a tensor of ``shape``.

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 
-from reshard_lab.errors import ReshardError, short, whole
+from reshard_lab.errors import ReshardError, check_int, short
 from reshard_lab.mesh import Mesh
 
 MOST_DEVICES, MOST_AXES = 10**6, 32
@@ -47,7 +47,8 @@ def mesh_axes(text: str, what: str = "mesh") -> tuple[int, ...]:
             f"{what} {short(text)} has {math.prod(axes)} devices; {MOST_DEVICES} at most"
         )
     return tuple(
-        whole(f"length of axis {i} of {what} {short(text)[1:-1]}", n, 1) for i, n in enumerate(axes)
+        check_int(f"length of axis {i} of {what} {short(text)[1:-1]}", n, 1)
+        for i, n in enumerate(axes)
     )
 
 
@@ -62,7 +63,7 @@ def parse_mesh(text: str, first_host: int, devices_per_host: int, what: str = "m
     axes = mesh_axes(text, what)
     rows, last = math.prod(axes[:-1]), axes[-1]
     stride = -(-last // devices_per_host) * devices_per_host
-    whole("first host", first_host, 0, MOST_DEVICES)
+    check_int("first host", first_host, 0, MOST_DEVICES)
     starts = first_host * devices_per_host + stride * np.arange(rows)
     return Mesh((starts[:, None] + np.arange(last)).reshape(axes))
 

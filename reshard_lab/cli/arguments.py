@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from reshard_lab.cluster import Cluster, presets
-from reshard_lab.errors import ReshardError, whole
+from reshard_lab.errors import ReshardError, check_int
 from reshard_lab.layout import RULES, Layout
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
@@ -114,7 +114,7 @@ def task_of(args: argparse.Namespace) -> ReshardingTask:
     per = _devices_per_host(args, preset)
     src = parse_mesh(args.src_mesh, 0, per, "--src-mesh")
     after = max(src.devices) // per + 1 if args.first_host is None else args.first_host
-    dst = parse_mesh(args.dst_mesh, whole("--first-host", after), per, "--dst-mesh")
+    dst = parse_mesh(args.dst_mesh, check_int("--first-host", after), per, "--dst-mesh")
     needed = max((*src.devices, *dst.devices)) // per + 1
     hosts = needed if args.hosts is None else args.hosts
     given = {key: getattr(args, key) for key in _SPEEDS if getattr(args, key) is not None}
@@ -175,7 +175,7 @@ def _preset(args: argparse.Namespace) -> Cluster | None:
 
 def _devices_per_host(args: argparse.Namespace, preset: Cluster | None) -> int:
     if args.devices_per_host is not None:
-        return whole("--devices-per-host", args.devices_per_host, 1, MOST_DEVICES)
+        return check_int("--devices-per-host", args.devices_per_host, 1, MOST_DEVICES)
     if preset is not None:
         return preset.devices_per_host
     meshes = mesh_axes(args.src_mesh, "--src-mesh"), mesh_axes(args.dst_mesh, "--dst-mesh")

@@ -8,7 +8,7 @@ from reshard_lab.cli.arguments import add_plan, add_run, add_task, task_data, ta
 from reshard_lab.cli.output import MEASURED, Output, frame_text
 from reshard_lab.cli.run import environment_rows
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, choose
+from reshard_lab.errors import ReshardError, check_choice
 from reshard_lab.experiments.compare import Case, compare, fit_one_transfer
 from reshard_lab.experiments.figures import FIGURE5_STRATEGIES, LEAST_CHUNK, chunks_of
 from reshard_lab.planning import Plan, plan
@@ -35,7 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Output:
     """Measure every strategy on one pool of processes."""
     task = task_of(args)
-    names = [choose("strategy", s.strip(), STRATEGIES) for s in args.strategies.split(",")]
+    names = [check_choice("strategy", s.strip(), STRATEGIES) for s in args.strategies.split(",")]
     timeout_s = parse_seconds(args.timeout, "--timeout")
     stamps = []
     emulated = args.where == "emulated"

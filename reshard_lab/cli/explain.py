@@ -6,7 +6,7 @@ import argparse
 
 from reshard_lab.cli.arguments import add_task, task_data, task_of
 from reshard_lab.cli.output import Output
-from reshard_lab.errors import whole
+from reshard_lab.errors import check_int
 from reshard_lab.layout import Layout
 from reshard_lab.plots.devices import panel
 from reshard_lab.plots.text import mesh_text, side_by_side, unit_tasks_text
@@ -30,7 +30,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Output:
     """Print the two meshes, then the unit tasks."""
     task = task_of(args)
-    limit = whole("--limit", args.limit) or None
+    limit = check_int("--limit", args.limit) or None
     units = task.whole_slice_tasks if args.whole_slices else task.unit_tasks
     data = {
         **task_data(task),

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from reshard_lab.cli.output import Output
-from reshard_lab.errors import ReshardError, choose, file_path, whole, write_text
+from reshard_lab.errors import ReshardError, check_choice, check_int, file_path, write_text
 from reshard_lab.experiments.pipelines import MODELS, cluster_for, model
-from reshard_lab.pipeline import SCHEDULES, PipelineTimeline, device_speed, schedule, simulate
-from reshard_lab.pipeline.timeline import Event
+from reshard_lab.pipelining import SCHEDULES, PipelineTimeline, device_speed, schedule, simulate
+from reshard_lab.pipelining.timeline import Event
 from reshard_lab.planning.explain import table
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.strategies import STRATEGIES
@@ -125,10 +125,10 @@ def _run(args: argparse.Namespace) -> Output:
 
 def _check(args: argparse.Namespace) -> None:
     """Refuse what does not go together, in the words of the command line."""
-    choose("--schedule", args.schedule, SCHEDULES)
+    check_choice("--schedule", args.schedule, SCHEDULES)
     for name in ("stages", "microbatches", "chunks"):
         if getattr(args, name) is not None:
-            whole(f"--{name}", getattr(args, name), 1)
+            check_int(f"--{name}", getattr(args, name), 1)
     if args.compare and args.schedule in ("interleaved_1f1b", "inference"):
         raise ReshardError(
             f"--compare puts 1F1B beside other schedules of the same work, but {args.schedule} "

@@ -7,7 +7,7 @@ from typing import Any
 
 from reshard_lab.cli.arguments import add_plan, add_task, plan_of, task_data
 from reshard_lab.cli.output import Output
-from reshard_lab.errors import file_path, whole
+from reshard_lab.errors import check_int, file_path
 from reshard_lab.planning import Plan
 
 HELP = "plan a resharding: strategy, senders, order, predicted time and its lower bound"
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> Output:
         file_path("--output", args.output)
     made = plan_of(args)
     made.verify()
-    text = made.explain(limit=whole("--limit", args.limit) or len(made.units))
+    text = made.explain(limit=check_int("--limit", args.limit) or len(made.units))
     if args.output is not None:
         made.to_json(args.output)
         text += f"\nwritten to {args.output}"

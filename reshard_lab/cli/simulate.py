@@ -8,7 +8,7 @@ from typing import Any
 from reshard_lab.cli.arguments import add_plan, add_task, plan_or_file
 from reshard_lab.cli.output import Output
 from reshard_lab.cli.plan import plan_data
-from reshard_lab.errors import file_path, whole
+from reshard_lab.errors import check_int, file_path
 from reshard_lab.planning import Plan
 from reshard_lab.planning.explain import table
 from reshard_lab.simulation import RESOLUTIONS, PathStep, Timeline, simulate
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> Output:
     if args.trace is not None:
         file_path("--trace", args.trace)
     made = plan_or_file(args)
-    whole("--limit", args.limit)
+    check_int("--limit", args.limit)
     timeline = simulate(made, args.resolution, core_oversubscription=args.core_oversubscription)
     text = _text(timeline, args.limit)
     if args.trace is not None:

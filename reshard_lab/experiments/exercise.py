@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
 
-from reshard_lab.errors import ReshardError, of_kind, short
+from reshard_lab.errors import ReshardError, check_type, short
 
 REVEAL = "reveal"
 _ROUNDING = 1e-9
@@ -50,7 +50,7 @@ def predict(
     >>> predict(1.33, lambda: 4 / 3, within=0.01)
     right: 1.333
     """
-    of_kind("hint", hint, str)
+    check_type("hint", hint, str)
     if not (isinstance(within, float) and 0 <= within < 1):
         raise ReshardError(f"within must be a share, such as 0.01, not {short(within)}")
     if prediction is ...:

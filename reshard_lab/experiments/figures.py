@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, whole
+from reshard_lab.errors import ReshardError, check_int
 from reshard_lab.experiments.compare import Case, compare
 from reshard_lab.experiments.suite import (
     FULL,
@@ -92,7 +92,7 @@ def figure5_cases(
     chunk_nbytes:
         least size of a chunk of a broadcast, which is never cut into more than 100.
     """
-    if whole("nbytes", nbytes, 4) % 4:
+    if check_int("nbytes", nbytes, 4) % 4:
         raise ReshardError(f"nbytes {nbytes} is not a whole number of int32 elements of 4 bytes")
     cases = []
     for sweep, hosts, devices in FIGURE5_POINTS:
@@ -136,7 +136,7 @@ def suite_cases(
 def chunks_of(task: ReshardingTask, chunk_nbytes: int) -> int:
     """K: as many chunks of at least ``chunk_nbytes`` as the largest unit task has, 100 at most."""
     largest = max((unit.nbytes for unit in task.unit_tasks), default=1)
-    return max(1, min(MOST_CHUNKS, largest // whole("chunk_nbytes", chunk_nbytes, 1)))
+    return max(1, min(MOST_CHUNKS, largest // check_int("chunk_nbytes", chunk_nbytes, 1)))
 
 
 def figure5(

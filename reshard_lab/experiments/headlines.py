@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reshard_lab.errors import ReshardError, choose, need
+from reshard_lab.errors import ReshardError, check_choice, need
 from reshard_lab.experiments.pipelines import PAPER, PAPER_OF_SIGNAL
 from reshard_lab.experiments.tables import check_rows
 from reshard_lab.units import format_bytes, format_seconds
@@ -73,7 +73,7 @@ def _headline(
 
 
 def _kind(name: str) -> str:
-    return choose("kind of model", str(name).rpartition("-")[0], PAPER)
+    return check_choice("kind of model", str(name).rpartition("-")[0], PAPER)
 
 
 def _over(one: dict[str, Any], other: dict[str, Any]) -> float:

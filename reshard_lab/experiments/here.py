@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from reshard_lab.errors import ReshardError, choose, need
+from reshard_lab.errors import ReshardError, check_choice, need
 from reshard_lab.experiments.compare import Case, compare
 from reshard_lab.experiments.overlap import overlap_levels
 from reshard_lab.experiments.pipelines import several
@@ -128,7 +128,7 @@ def recorded(figure: str) -> Results:
     """
     pandas = need("pandas", "notebooks", "a table")
     files = _recorded()
-    name = choose("recorded figure", figure, sorted(files))
+    name = check_choice("recorded figure", figure, sorted(files))
     frame = pandas.read_csv(files[name])
     first = frame.iloc[0]
     return Results(frame, str(first["label"]), str(first["where"]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reshard_lab import pipeline
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, need, whole
+from reshard_lab.errors import ReshardError, check_int, need
 from reshard_lab.layout import Layout
 from reshard_lab.planning import plan
 from reshard_lab.resharding import ReshardingTask
@@ -53,7 +53,7 @@ def deliver(
     >>> deliver("send_recv", hosts=2, devices=2).duration_s
     0.4
     """
-    whole("hosts", hosts, 1), whole("devices", devices, 1)
+    check_int("hosts", hosts, 1), check_int("devices", devices, 1)
     cluster = model_cluster(hosts + 1, devices, nic_latency, nic)
     return one_sender(strategy, nbytes, hosts, devices, cluster, chunks)
 
@@ -109,7 +109,7 @@ def rows_to_columns(
     >>> len(rows_to_columns(4, 4, hosts=2).unit_tasks)
     4
     """
-    whole("hosts", hosts, 1)
+    check_int("hosts", hosts, 1)
     cluster = model_cluster(2 * hosts, 1)
     src = Layout(cluster.mesh((hosts,)), "S0RR")
     dst = Layout(cluster.mesh((hosts,), first_host=hosts), "RS0R")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from reshard_lab.errors import ReshardError, need, short, whole
+from reshard_lab.errors import ReshardError, check_int, need, short
 from reshard_lab.experiments.pipelines import FIGURE9, Level
 from reshard_lab.experiments.places import emulated
 from reshard_lab.units import format_bytes, format_seconds, parse_seconds
@@ -61,8 +61,8 @@ def overlap_levels(
     simulated, ``transfer_s`` (predicted, of the broadcast) and its ratio to ``forward_s``,
     ``verified`` (every tensor came whole; never under signal) and ``label``.
     """
-    from reshard_lab.pipeline import Paced, Transformer, train
     from reshard_lab.runtime import EmulatedCluster
+    from reshard_lab.training import Paced, Transformer, train
     from reshard_lab.training.settle import default_stages
 
     pd = need("pandas", "notebooks", "a table of overlap levels")
@@ -70,8 +70,8 @@ def overlap_levels(
     back = 2 * ahead if backward_s is None else parse_seconds(backward_s, "backward_s")
     if not (isinstance(transfer, (int, float)) and 0 < transfer < float("inf")):
         raise ReshardError(f"transfer must be a share of forward_s above 0, not {transfer!r}")
-    whole("stages", stages, 2), whole("microbatches", microbatches, 1)
-    whole("repeats", repeats, 1), whole("warmup", warmup)
+    check_int("stages", stages, 2), check_int("microbatches", microbatches, 1)
+    check_int("repeats", repeats, 1), check_int("warmup", warmup)
     if not (keep is None or isinstance(keep, list)):
         raise ReshardError(f"keep must be a list to add the runs to, not {short(keep)}")
     if not (on is None or isinstance(on, EmulatedCluster)):

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, choose, flag, need, of_kind, whole
-from reshard_lab.pipeline import PipelineTimeline, Workload, device_speed, gpt, schedule, simulate
-from reshard_lab.pipeline import u_transformer as u_net
-from reshard_lab.pipeline.loads import Moves, Times
+from reshard_lab.errors import ReshardError, check_bool, check_choice, check_int, check_type, need
+from reshard_lab.pipelining import PipelineTimeline, Workload, device_speed, gpt, schedule, simulate
+from reshard_lab.pipelining import u_transformer as u_net
+from reshard_lab.pipelining.loads import Moves, Times
 from reshard_lab.units import ITEMSIZE
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def model(name: str, recompute: bool = False, **changes: Any) -> Workload:
     """
     names = {known.lower(): known for known in MODELS}
     key = names.get(str(name).lower().replace("_", "-"), name)  # what is no text is refused below
-    kind, _, size = choose("workload", key, MODELS).rpartition("-")
+    kind, _, size = check_choice("workload", key, MODELS).rpartition("-")
     return {"GPT": gpt, "U-Transformer": u_net}[kind](size, recompute, **changes)
 
 
@@ -142,7 +142,7 @@ def figure7(
     ``tflops`` is of all devices. ``compute_s`` is forward and backward of one microbatch on the
     stage that takes longest, ``transfers_s`` everything that crosses for it, both ways.
     """
-    flag("recompute", recompute)
+    check_bool("recompute", recompute)
     made = [
         _row(name, model(name, recompute), level, preset, recompute)
         for name in several("models", models)
@@ -162,13 +162,16 @@ def figure9(
 
     A microbatch keeps its size: more of them are a larger batch. Columns as of ``figure7``.
     """
-    flag("recompute", recompute)
+    check_bool("recompute", recompute)
     made = []
     for name in several("models", models):
         whole_model = model(name)
         samples = whole_model.batch // whole_model.microbatches
         for count in several("microbatches", microbatches):
-            changes = {"microbatches": whole("microbatches", count, 1), "batch": samples * count}
+            changes = {
+                "microbatches": check_int("microbatches", count, 1),
+                "batch": samples * count,
+            }
             work = model(name, recompute, **changes)
             made += [_row(name, work, level, preset, recompute) for level in _levels(levels)]
     return need("pandas", "notebooks", "figure 9").DataFrame(made)
@@ -188,7 +191,7 @@ def several(what: str, given: Any) -> list[Any]:
 
 
 def _levels(given: Any) -> list[Level]:
-    return [of_kind("each of levels", level, Level) for level in several("levels", given)]
+    return [check_type("each of levels", level, Level) for level in several("levels", given)]
 
 
 def run_level(work: Workload, level: Level, preset: str = "p3.8xlarge") -> PipelineTimeline:

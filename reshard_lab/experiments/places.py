@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, choose
+from reshard_lab.errors import ReshardError, check_choice
 from reshard_lab.experiments.compare import Fit, fit_one_transfer
 from reshard_lab.units import format_rate
 
@@ -51,7 +51,7 @@ def find_place(name: str | None) -> tuple[str, str]:
     from reshard_lab.runtime.network import refused
 
     if name is not None:
-        return choose("place to measure", name, PLACES), ""
+        return check_choice("place to measure", name, PLACES), ""
     reason = refused()
     if reason is None:
         return "emulated", ""

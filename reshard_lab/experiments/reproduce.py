@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reshard_lab.errors import ReshardError, choose, file_path, flag, need
+from reshard_lab.errors import ReshardError, check_bool, check_choice, file_path, need
 from reshard_lab.experiments.compare import compare
 from reshard_lab.experiments.figures import (
     FIGURE5,
@@ -82,8 +82,8 @@ def reproduce(
     ``full``; ``quiet`` leaves out the progress bar; ``patient`` waits for other programs to leave
     the cores.
     """
-    choose("size", size, dict.fromkeys(size for _, size in SIZES))
-    flag("quiet", quiet), flag("patient", patient)
+    check_choice("size", size, dict.fromkeys(size for _, size in SIZES))
+    check_bool("quiet", quiet), check_bool("patient", patient)
     folder = _folder(out)
     tqdm = need("tqdm", "run", "a progress bar").tqdm
     need("pandas", "notebooks", "a reproduction"), need("matplotlib", "notebooks", "a chart")

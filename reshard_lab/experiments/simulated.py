@@ -11,7 +11,7 @@ from reshard_lab.errors import ReshardError
 from reshard_lab.experiments.headlines import headlines
 from reshard_lab.experiments.pipelines import FIGURE7, Figure4, figure4, figure7, figure9
 from reshard_lab.experiments.tables import Table
-from reshard_lab.pipeline import device_speed
+from reshard_lab.pipelining import device_speed
 from reshard_lab.plots.bars import Columns, Words, as_figure, bars, save
 from reshard_lab.plots.memory import draw_memory
 from reshard_lab.plots.pipeline import draw_pipeline

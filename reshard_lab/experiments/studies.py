@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, need, whole
+from reshard_lab.errors import ReshardError, check_int, need
 from reshard_lab.experiments.sweep import Point, evaluate, simulated, task_of
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
@@ -241,7 +241,7 @@ def _speeds(cluster: Cluster | None) -> dict[str, Any]:
 
 def _one_sender(nbytes: int, hosts: int, devices: int, speeds: dict[str, Any]) -> Point:
     """One device to ``hosts`` x ``devices``."""
-    whole("hosts", hosts, 1), whole("devices", devices, 1)
+    check_int("hosts", hosts, 1), check_int("devices", devices, 1)
     shape = {"nbytes": nbytes, "hosts": hosts, "devices": devices, "senders": [1, 1]}
     return {**shape, "src": "R", "dst": "R", "cluster": speeds}
 
@@ -255,6 +255,6 @@ def _halves(
     dst: str = "RS0",
 ) -> Point:
     """From ``hosts`` x ``devices`` to as many others."""
-    whole("hosts", hosts, 1), whole("devices", devices, 1)
+    check_int("hosts", hosts, 1), check_int("devices", devices, 1)
     shape = {"nbytes": nbytes, "hosts": hosts, "devices": devices, "senders": [hosts, devices]}
     return {**shape, "src": src, "dst": dst, "cluster": speeds}

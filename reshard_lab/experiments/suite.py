@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, need, whole
+from reshard_lab.errors import ReshardError, check_int, need
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.resharding import ReshardingTask
@@ -65,7 +65,7 @@ FULL = Scale()
 
 def suite_case(number: int) -> SuiteCase:
     """Case ``number`` of table 2, 1 to 9."""
-    if not 1 <= whole("case", number) <= len(SUITE):
+    if not 1 <= check_int("case", number) <= len(SUITE):
         raise ReshardError(f"case {number} is not in table 2; its cases are 1 to {len(SUITE)}")
     return SUITE[number - 1]
 
@@ -90,7 +90,7 @@ def suite_task(number: int, cluster: Cluster | None = None, scale: Scale = FULL)
     (64, True)
     """
     case = suite_case(number)
-    factor, per = whole("shrink", scale.shrink, 1), case_devices_per_host(case, scale)
+    factor, per = check_int("shrink", scale.shrink, 1), case_devices_per_host(case, scale)
     hosts = case.src_hosts + case.dst_hosts
     shape = tuple(n // factor for n in case.shape)
     if not math.prod(shape):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, choose, need, whole
+from reshard_lab.errors import ReshardError, check_choice, check_int, need
 from reshard_lab.experiments.cache import Cache, code_version, key_of
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
@@ -71,19 +71,21 @@ def sweep(
     ``unit_tasks``, ``transfers``, ``resolution``, and ``took_s`` (to plan and simulate, when that
     was done: a row that is kept keeps the time of its first run).
     """
-    choose("resolution", resolution, RESOLUTIONS)
-    whole("seed", seed)
+    check_choice("resolution", resolution, RESOLUTIONS)
+    check_int("seed", seed)
     described = (cluster or Cluster.preset("p3.8xlarge")).to_dict()
     if isinstance(described["nic"], list) or isinstance(described["nics_per_host"], list):
         raise ReshardError("a sweep changes the number of hosts; give a cluster of equal hosts")
     specs = [str(ShardingSpec(src)), str(ShardingSpec(dst))]
     axes: dict[str, list[Any]] = {
         "nbytes": [parse_bytes(n, "nbytes") for n in _several(nbytes)],
-        "chunks": [k if k == "auto" else whole("chunks", k, 1) for k in _several(chunks)],
-        "hosts": [whole("hosts", n, 1) for n in _several(hosts)],
-        "devices": [whole("devices", n, 1) for n in _several(devices)],
-        "strategy": [choose("strategy", s, (*STRATEGIES, "auto")) for s in _several(strategies)],
-        "scheduler": [choose("scheduler", s, METHODS) for s in _several(schedulers)],
+        "chunks": [k if k == "auto" else check_int("chunks", k, 1) for k in _several(chunks)],
+        "hosts": [check_int("hosts", n, 1) for n in _several(hosts)],
+        "devices": [check_int("devices", n, 1) for n in _several(devices)],
+        "strategy": [
+            check_choice("strategy", s, (*STRATEGIES, "auto")) for s in _several(strategies)
+        ],
+        "scheduler": [check_choice("scheduler", s, METHODS) for s in _several(schedulers)],
     }
     points = []
     for values in itertools.product(*axes.values()):
@@ -163,7 +165,7 @@ def evaluate(
     time it took is that of the run whose result is kept).
     """
     if jobs is not None and jobs != -1:
-        whole("jobs", jobs, 1)
+        check_int("jobs", jobs, 1)
     pd = need("pandas", "notebooks", "a sweep")
     tqdm = need("tqdm", "run", "a sweep").tqdm
     if isinstance(cache, bool):
@@ -220,4 +222,7 @@ def _mesh(senders: object) -> list[int]:
         raise ReshardError(
             f"senders must be (hosts, devices on each) such as (1, 1), or 'same', not {senders!r}"
         )
-    return [whole("hosts of senders", senders[0], 1), whole("devices of senders", senders[1], 1)]
+    return [
+        check_int("hosts of senders", senders[0], 1),
+        check_int("devices of senders", senders[1], 1),
+    ]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from reshard_lab.boxes import Box
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, choose, whole
+from reshard_lab.errors import ReshardError, check_choice, check_int
 from reshard_lab.layout import Layout
 from reshard_lab.planning.builder import Builder
 from reshard_lab.planning.chunks import check_chunks
@@ -66,10 +66,10 @@ def plan(
     """
     listed = tasks_of(tasks)
     cluster = need_cluster(listed)
-    choose("strategy", strategy, (*STRATEGIES, "auto"))
-    choose("scheduler", scheduler, METHODS)
+    check_choice("strategy", strategy, (*STRATEGIES, "auto"))
+    check_choice("scheduler", scheduler, METHODS)
     check_chunks(chunks)
-    whole("seed", seed)
+    check_int("seed", seed)
     if scheduler in SHARED_OUT and strategy not in ("broadcast", "auto"):
         raise ReshardError(
             f"scheduler {scheduler!r} goes with strategy 'broadcast', not {strategy!r}; "

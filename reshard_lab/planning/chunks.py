@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import pairwise
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, whole
+from reshard_lab.errors import ReshardError, check_int
 
 MOST_CHUNKS = 1024
 """Most that ``"auto"`` takes."""
@@ -18,7 +18,7 @@ def check_chunks(chunks: object) -> int | str:
         if chunks == "auto":
             return chunks
         raise ReshardError(f"chunks must be a whole number of at least 1 or 'auto', not {chunks!r}")
-    return whole("chunks", chunks, 1)
+    return check_int("chunks", chunks, 1)
 
 
 def chunk_count(path: tuple[int, ...], nbytes: int, cluster: Cluster, chunks: int | str) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reshard_lab.boxes import box_text
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import whole
+from reshard_lab.errors import check_int
 from reshard_lab.resharding import UnitTask, nic_hosts
 from reshard_lab.units import format_bytes, format_rate, format_seconds
 
@@ -22,7 +22,7 @@ _PROOF = {
 
 def explain(plan: Plan, limit: int = 20) -> str:
     """``plan`` as text; at most ``limit`` unit tasks are listed, in order of their start."""
-    whole("limit", limit)
+    check_int("limit", limit)
     lines = [*_tensors(plan), *_choices(plan), "", *_units(plan, limit), "", *_times(plan)]
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from reshard_lab.boxes import box_text
-from reshard_lab.errors import need, whole
+from reshard_lab.errors import check_int, need
 from reshard_lab.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Gantt:
 
     def steps(self, limit: int = 50) -> list[str]:
         """The deliveries in order, each with what it waits for; at most ``limit`` of them."""
-        whole("limit", limit)
+        check_int("limit", limit)
         lines = []
         for number, bar in enumerate(self.bars[:limit], 1):
             part = " of it" if bar.nbytes < self.sizes[bar.task] else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, choose, file_path, whole, write_text
+from reshard_lab.errors import ReshardError, check_choice, check_int, file_path, write_text
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning.record import Plan, PlannedUnit, Stretch
@@ -123,10 +123,10 @@ def _plan(data: dict[str, Any]) -> Plan:
         )
     return Plan(
         tasks=tasks,
-        strategy=choose("strategy", data["strategy"], STRATEGIES),
-        scheduler=choose("scheduler", data["scheduler"], METHODS),
-        chunks=whole("chunks", data["chunks"], 1),
-        seed=whole("seed", data["seed"]),
+        strategy=check_choice("strategy", data["strategy"], STRATEGIES),
+        scheduler=check_choice("scheduler", data["scheduler"], METHODS),
+        chunks=check_int("chunks", data["chunks"], 1),
+        seed=check_int("seed", data["seed"]),
         units=units,
         transfers=tuple(_transfer(row) for row in data["transfers"]),
         makespan_s=makespan_s,
@@ -178,7 +178,9 @@ def _stretch(row: Any, units: int, cluster: Cluster) -> Stretch:
 
 
 def _proof(value: Any) -> str | None:
-    return None if value is None else choose("value of 'optimal'", value, ("fluid", "unsplit"))
+    return (
+        None if value is None else check_choice("value of 'optimal'", value, ("fluid", "unsplit"))
+    )
 
 
 def _layout(data: dict[str, Any]) -> Layout:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from reshard_lab.boxes import Box, box_text, box_volume
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import of_kind
+from reshard_lab.errors import check_type
 from reshard_lab.layout import Layout
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
@@ -52,7 +52,7 @@ def panel(
     mark: Mark | None = None,
 ) -> Panel:
     """The panel of ``layout`` for a tensor of ``shape``."""
-    devices = of_kind("layout", layout, Layout).mesh.devices
+    devices = check_type("layout", layout, Layout).mesh.devices
     hosts = None if cluster is None else {d: cluster.host_of(d) for d in devices}
     return Panel(title, layout.mesh.shape, layout.boxes(shape), hosts, mark)
 

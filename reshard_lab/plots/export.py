@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reshard_lab.errors import ReshardError, file_path, need, write_text
-from reshard_lab.pipeline.timeline import PipelineTimeline
+from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.planning.record import Plan
 from reshard_lab.plots import bars
 from reshard_lab.plots.records import draw_record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from reshard_lab.errors import ReshardError, of_kind, short
+from reshard_lab.errors import ReshardError, check_type, short
 from reshard_lab.planning.gantt import Gantt
 from reshard_lab.plots import svg
 from reshard_lab.plots.spans import GAP, MOST_BARS, ROW, Span, bars, joined
@@ -30,7 +30,7 @@ class Chart(NamedTuple):
 
 def gantt(chart: Gantt, caption: str | None = None) -> svg.Figure:
     """``chart`` (see ``Plan.gantt``) as a figure; its table is ``chart.to_frame()``."""
-    of_kind("chart", chart, Gantt, _HOW)
+    check_type("chart", chart, Gantt, _HOW)
     words = caption or (
         f"Predicted {format_seconds(chart.makespan_s)}; lower bound "
         f"{format_seconds(chart.lower_bound_s)} (dashed). {_LEGEND}"
@@ -46,11 +46,11 @@ def gantts(
     moment_s:
         a time that is marked: bars under way then have a thick outline, those to come are empty.
     """
-    of_kind("charts", charts, Mapping, "give them as {name: plan.gantt()}")
+    check_type("charts", charts, Mapping, "give them as {name: plan.gantt()}")
     if not charts:
         raise ReshardError("no plan to draw; give at least one, as {name: plan.gantt()}")
     charts = {
-        str(name): of_kind(f"chart {short(name)}", chart, Gantt, _HOW)
+        str(name): check_type(f"chart {short(name)}", chart, Gantt, _HOW)
         for name, chart in charts.items()
     }
     if moment_s is not None:
@@ -72,7 +72,7 @@ def gantts(
 
 def gantt_svg(chart: Gantt) -> str:
     """SVG of ``chart``: time to the right, senders above receivers."""
-    of_kind("chart", chart, Gantt, _HOW)
+    check_type("chart", chart, Gantt, _HOW)
     return rows_svg({"": chart_of(chart)}, _alt(chart))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from reshard_lab.boxes import Box, box_text, box_volume, check_shape
-from reshard_lab.errors import ReshardError, of_kind, whole
+from reshard_lab.errors import ReshardError, check_int, check_type
 from reshard_lab.layout import Layout
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
@@ -26,7 +26,7 @@ def draw_layout(
     axes: Sequence[int] | None = None,
 ) -> svg.Figure:
     """One layout as a figure; ``axes`` chooses the two dimensions drawn."""
-    of_kind("layout", layout, Layout)
+    check_type("layout", layout, Layout)
     sizes = check_shape(shape)
     shown = panel(title or layout_title(layout), layout, sizes)
     alt = _alt([shown], sizes)
@@ -44,10 +44,10 @@ def draw_layouts(
     highlight:
         number of a unit task whose box, holders and receivers are outlined.
     """
-    of_kind("task", task, ReshardingTask)
+    check_type("task", task, ReshardingTask)
     unit = None
     if highlight is not None:
-        unit = task.unit_tasks[whole("highlight", highlight, 0, len(task.unit_tasks) - 1)]
+        unit = task.unit_tasks[check_int("highlight", highlight, 0, len(task.unit_tasks) - 1)]
     ends = (("Source", task.src), ("Destination", task.dst))
     marks = (None, None) if unit is None else (_holds(unit), _needs(unit))
     shown = [
@@ -77,8 +77,8 @@ def layout_svg(
     same slice share its colour.
     """
     sizes = check_shape(shape)
-    for one in of_kind("panels", panels, Sequence, "plots.panel makes each"):
-        of_kind("each of panels", one, Panel, "plots.panel makes one")
+    for one in check_type("panels", panels, Sequence, "plots.panel makes each"):
+        check_type("each of panels", one, Panel, "plots.panel makes one")
         if len(one.boxes) > MOST:
             raise ReshardError(
                 f"a picture shows up to {MOST} devices, but '{one.title}' has {len(one.boxes)}; "

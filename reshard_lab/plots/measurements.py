@@ -7,7 +7,7 @@ import numbers
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from reshard_lab.errors import ReshardError, choose, short
+from reshard_lab.errors import ReshardError, check_choice, short
 from reshard_lab.plots.bars import Columns
 from reshard_lab.runtime.measure import Measurement
 from reshard_lab.units import format_bytes
@@ -133,7 +133,7 @@ def case_of(row: Mapping[str, Any]) -> Case:
 
 def read(rows: Sequence[Mapping[str, Any]], what: str) -> list[Bar]:
     """The bars of ``rows``, in their order. Raises ReshardError for rows without measurements."""
-    columns = QUANTITIES[choose("quantity", what, QUANTITIES)]
+    columns = QUANTITIES[check_choice("quantity", what, QUANTITIES)]
     if not rows:
         raise ReshardError("there are no rows to draw; choose other cases or methods")
     needed = [columns.series, columns.value, columns.low, columns.high, columns.mark]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reshard_lab.errors import ReshardError, of_kind
+from reshard_lab.errors import ReshardError, check_type
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
@@ -15,7 +15,7 @@ _COLOR = 1
 
 def draw_mesh(mesh: Mesh) -> svg.Figure:
     """``mesh`` as a figure: rows along its last axis, named by the place on the other axes."""
-    if of_kind("mesh", mesh, Mesh).size > MOST:
+    if check_type("mesh", mesh, Mesh).size > MOST:
         raise ReshardError(
             f"a picture shows up to {MOST} devices, but the mesh has {mesh.size}; draw a smaller "
             "mesh"

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from reshard_lab.errors import ReshardError, choose, short, whole
-from reshard_lab.pipeline.ops import NAMES
-from reshard_lab.pipeline.timeline import Event
+from reshard_lab.errors import ReshardError, check_choice, check_int, short
+from reshard_lab.pipelining.ops import NAMES
+from reshard_lab.pipelining.timeline import Event
 from reshard_lab.plots import svg
 from reshard_lab.plots.note import note
 from reshard_lab.plots.times import LEFT, SIZE, TimeScale
@@ -91,8 +91,8 @@ def _event(given: Any) -> Event:
         raise ReshardError(
             f"{short(given)} is no event; give Event({', '.join(Event._fields)})"
         ) from None
-    choose("kind of event", event.what, LOOKS)
-    whole("microbatch of an event", event.microbatch)
+    check_choice("kind of event", event.what, LOOKS)
+    check_int("microbatch of an event", event.microbatch)
     if not isinstance(event.row, str) or not _ROWS.fullmatch(event.row):
         raise ReshardError(
             f"an event stands on row {short(event.row)}; rows are 'stage 0' and 'link 0>1'"

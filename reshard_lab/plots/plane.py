@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from reshard_lab.boxes import Box, box_volume
-from reshard_lab.errors import ReshardError, of_kind, whole
+from reshard_lab.errors import ReshardError, check_int, check_type
 from reshard_lab.plots import svg
 
 _CELLS = 16  # up to so many elements a side are drawn one by one
@@ -88,8 +88,8 @@ def choose_axes(
     Ties go to the lower dimension; the lower one runs down the page.
     """
     if axes is not None:
-        of_kind("axes", axes, Sequence, "give two dimensions, such as (0, 1)")
-        chosen = tuple(whole("axis", a) for a in axes)
+        check_type("axes", axes, Sequence, "give two dimensions, such as (0, 1)")
+        chosen = tuple(check_int("axis", a) for a in axes)
         if len(chosen) != min(2, len(shape)) or len(set(chosen)) < len(chosen):
             raise ReshardError(
                 f"axes {axes!r} do not choose a plane of shape {shape}; "

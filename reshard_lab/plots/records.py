@@ -9,7 +9,7 @@ from typing import Any
 from reshard_lab.errors import ReshardError
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
-from reshard_lab.pipeline.timeline import PipelineTimeline
+from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.planning.gantt import Gantt
 from reshard_lab.planning.record import Plan
 from reshard_lab.planning.traffic import Traffic

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reshard_lab.errors import ReshardError, of_kind
+from reshard_lab.errors import ReshardError, check_type
 from reshard_lab.plots import svg
 
 _GAP = 10.0
@@ -15,7 +15,7 @@ def stacked(*figures: svg.Figure) -> svg.Figure:
     if not figures:
         raise ReshardError("there is no figure to stack; give at least one")
     for number, one in enumerate(figures):
-        of_kind(f"figure {number}", one, svg.Figure, "plots.draw_pipeline and the like make one")
+        check_type(f"figure {number}", one, svg.Figure, "plots.draw_pipeline and the like make one")
         head, _, rest = one.svg.partition(">")
         wide, high = (float(head.partition(f'{side}="')[2].partition('"')[0]) for side in _SIDES)
         body = rest.partition("</defs>")[2].partition("/>")[2].removesuffix("</svg>")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reshard_lab.errors import of_kind
+from reshard_lab.errors import check_type
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
 from reshard_lab.plots.moment import LEFT, WIDE, places, snapshot
@@ -55,7 +55,7 @@ def draw_strategy(
     until_s:
         where the time axis ends, to compare pictures; the end of the task, unless given.
     """
-    of_kind("timeline", timeline, Timeline, "simulation.one_sender makes one")
+    check_type("timeline", timeline, Timeline, "simulation.one_sender makes one")
     found = pieces(timeline)
     end = timeline.duration_s
     for name, time_s in (("at_s", at_s), ("until_s", until_s)):

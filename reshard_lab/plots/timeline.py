@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reshard_lab.errors import of_kind
+from reshard_lab.errors import check_type
 from reshard_lab.plots import svg
 from reshard_lab.plots.gantt import Chart, row_name, rows_svg
 from reshard_lab.plots.spans import Span
@@ -12,7 +12,7 @@ from reshard_lab.units import format_seconds
 
 def draw_timeline(timeline: Timeline, caption: str | None = None) -> svg.Figure:
     """``timeline`` as a figure, a row a NIC and direction; its table is ``timeline.to_frame()``."""
-    plan = of_kind("timeline", timeline, Timeline, "reshard_lab.simulate makes one").plan
+    plan = check_type("timeline", timeline, Timeline, "reshard_lab.simulate makes one").plan
     words = caption or (
         f"Simulated {format_seconds(timeline.duration_s)}; lower bound "
         f"{format_seconds(plan.lower_bound_s)} (dashed). A bar is a unit task on a NIC, numbered; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reshard_lab.errors import ReshardError, of_kind, short
+from reshard_lab.errors import ReshardError, check_type, short
 from reshard_lab.planning import Plan
 from reshard_lab.planning.explain import device_list
 from reshard_lab.planning.traffic import Traffic, traffic
@@ -42,7 +42,7 @@ def _read(plans: Plan | Traffic | Mapping[str, Plan | Traffic]) -> dict[str, Tra
     shown = {}
     for name, one in named.items():
         if not isinstance(one, Traffic):
-            one = traffic(of_kind(f"plan {short(name)}" if name else "plan", one, Plan))
+            one = traffic(check_type(f"plan {short(name)}" if name else "plan", one, Plan))
         shown[str(name)] = one
     for name, t in shown.items():
         if len(t.hosts) > MOST_HOSTS:

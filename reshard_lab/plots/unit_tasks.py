@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from reshard_lab.boxes import Box, box_text, box_volume, check_shape, intersect
-from reshard_lab.errors import flag, of_kind, whole
+from reshard_lab.errors import check_bool, check_int, check_type
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
 from reshard_lab.plots.devices import slices_of
@@ -32,8 +32,8 @@ def draw_unit_tasks(
     highlight:
         number of the unit task that is outlined; it is among those shown.
     """
-    of_kind("task", task, ReshardingTask)
-    units = task.whole_slice_tasks if flag("whole_slices", whole_slices) else task.unit_tasks
+    check_type("task", task, ReshardingTask)
+    units = task.whole_slice_tasks if check_bool("whole_slices", whole_slices) else task.unit_tasks
     ends = task.src.boxes(task.shape), task.dst.boxes(task.shape)
     reading = "whole source slices" if whole_slices else "intersections of slices"
     caption = (
@@ -106,9 +106,9 @@ def unit_tasks_svg(
 def _shown(count: int, limit: int, highlight: int | None) -> range:
     """Which of ``count`` unit tasks have a row: the first, or the last up to ``highlight``."""
     if highlight is None:
-        return range(min(count, whole("limit", limit)))
-    most = whole("limit", limit, 1)
-    first = max(0, whole("highlight", highlight, 0, count - 1) - most + 1)
+        return range(min(count, check_int("limit", limit)))
+    most = check_int("limit", limit, 1)
+    first = max(0, check_int("highlight", highlight, 0, count - 1) - most + 1)
     return range(first, min(count, first + most))
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from reshard_lab.errors import ReshardError, whole
+from reshard_lab.errors import ReshardError, check_int
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.board import Deadline
 from reshard_lab.runtime.failure import Evidence, LastOperation, explain_stop, last_operation
@@ -71,8 +71,8 @@ class Errand(NamedTuple):
 
 def device_ids(devices: int | Iterable[int]) -> tuple[int, ...]:
     """The devices of a pool, ascending: those listed, or 0 to n - 1 for a number n."""
-    listed = devices if isinstance(devices, Iterable) else range(whole("devices", devices, 1))
-    found = tuple(sorted({whole("device", d) for d in listed}))
+    listed = devices if isinstance(devices, Iterable) else range(check_int("devices", devices, 1))
+    found = tuple(sorted({check_int("device", d) for d in listed}))
     if not found:
         raise ReshardError("a pool needs at least one device; give a number or a list of ids")
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from reshard_lab.errors import choose
+from reshard_lab.errors import check_choice
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.agent import run_torchrun
 from reshard_lab.runtime.emulated import emulation_of
@@ -33,7 +33,7 @@ def run(
 
     A sweep of plans is faster on one ``Pool`` or ``EmulatedCluster``.
     """
-    launcher = PLACES[choose("place to run (where)", where, PLACES)]
+    launcher = PLACES[check_choice("place to run (where)", where, PLACES)]
     return launcher(plan, *check_run(plan, repeats, warmup, timeout_s, seed))
 
 

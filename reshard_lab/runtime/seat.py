@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reshard_lab.errors import ReshardError, choose, need
+from reshard_lab.errors import ReshardError, check_choice, need
 from reshard_lab.planning import Plan
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def find_carrier(group: Any, carrier: str | None) -> tuple[str, torch.device]:
             f"the group runs {backends}; plans are carried by gloo on the CPU or by NCCL on GPUs: "
             "use init_process_group('gloo'), or 'nccl', or new_group(backend=...)"
         )
-    how = choose("carrier", carrier or ("broadcast" if nccl else "lanes"), CARRIERS)
+    how = check_choice("carrier", carrier or ("broadcast" if nccl else "lanes"), CARRIERS)
     if how == "lanes" and not gloo:
         raise ReshardError(
             f"carrier 'lanes' needs gloo on the CPU, and the group runs {backends}; use "

@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from reshard_lab.errors import ReshardError, choose, need, whole
+from reshard_lab.errors import ReshardError, check_choice, check_int, need
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.board import Deadline
 from reshard_lab.runtime.measure import Measurement, environment, measurement
@@ -81,14 +81,18 @@ def carry_out(args: argparse.Namespace) -> dict[str, Any] | None:
     """Run the plan on the process group that torchrun describes; rank 0 gets the measurement."""
     plan = Plan.from_json(args.plan)
     plan.verify()
-    whole("--repeats", args.repeats, 1), whole("--warmup", args.warmup), whole("--seed", args.seed)
+    (
+        check_int("--repeats", args.repeats, 1),
+        check_int("--warmup", args.warmup),
+        check_int("--seed", args.seed),
+    )
     timeout_s = Deadline(parse_seconds(args.timeout, "--timeout"), "--timeout").timeout_s
     devices = devices_of(plan)
     rank, local, world = _place(len(devices))
     torch = need("torch", "run", "running a plan on processes")
     dist = need("torch.distributed", "run", "running a plan on processes")
     backend = _backend(torch, local)
-    carrier = None if args.carrier is None else choose("carrier", args.carrier, CARRIERS)
+    carrier = None if args.carrier is None else check_choice("carrier", args.carrier, CARRIERS)
     torch.set_num_threads(1)
     dist.init_process_group(backend, timeout=timedelta(seconds=max(START_S, timeout_s)))
     ranks = {device: r for r, device in enumerate(devices)}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from reshard_lab.boxes import Box, box_shape, box_text
-from reshard_lab.errors import ReshardError, need, short, whole
+from reshard_lab.errors import ReshardError, check_int, need, short
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import oracle
 from reshard_lab.runtime.board import Deadline
@@ -37,10 +37,10 @@ def check_run(
     if not isinstance(plan, Plan):
         raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {short(plan)}")
     return Repeats(
-        whole("repeats", repeats, 1),
-        whole("warmup", warmup),
+        check_int("repeats", repeats, 1),
+        check_int("warmup", warmup),
         Deadline(timeout_s).timeout_s,
-        whole("seed", seed),
+        check_int("seed", seed),
     )
 
 

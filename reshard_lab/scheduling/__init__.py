@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reshard_lab.errors import choose, whole
+from reshard_lab.errors import check_choice, check_int
 from reshard_lab.scheduling.baselines import greedy, load_balance, naive
 from reshard_lab.scheduling.budget import Budget
 from reshard_lab.scheduling.check import check
@@ -69,9 +69,9 @@ def solve(
     >>> s.makespan, s.lower_bound, s.optimal
     (2.0, 2.0, 'unsplit')
     """
-    name = choose("scheduling method", method, METHODS)
+    name = check_choice("scheduling method", method, METHODS)
     budget = Budget(time_limit_s)
-    whole("seed", seed)
+    check_int("seed", seed)
     if name in SHARED_OUT:
         return split(problem, budget, seed) if name == "split" else concurrent(problem, budget)
     if name in ("exact", "auto"):

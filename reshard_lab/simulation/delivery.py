@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, whole
+from reshard_lab.errors import ReshardError, check_int
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning import plan
@@ -58,7 +58,7 @@ def one_sender(
     >>> one_sender("local_allgather", 1_000_000, 2, 2, cluster).duration_s
     2.0
     """
-    whole("nbytes", nbytes, 1), whole("hosts", hosts, 1), whole("devices", devices, 1)
+    check_int("nbytes", nbytes, 1), check_int("hosts", hosts, 1), check_int("devices", devices, 1)
     per = cluster.devices_per_host
     if devices > per or hosts >= cluster.hosts:
         raise ReshardError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, choose
+from reshard_lab.errors import ReshardError, check_choice
 from reshard_lab.simulation.engine import Run, run
 from reshard_lab.simulation.hops import Hops, hops_of
 from reshard_lab.simulation.jobs import Jobs, chunk_jobs, fluid_jobs
@@ -61,7 +61,7 @@ def simulate(
     """
     if not hasattr(plan, "transfers"):
         raise ReshardError(f"simulate takes a plan, not {plan!r}; make one with plan(task)")
-    choose("resolution", resolution, RESOLUTIONS)
+    check_choice("resolution", resolution, RESOLUTIONS)
     on = plan.cluster if cluster is None else _like(cluster, plan.cluster)
     core_Bps = _core_Bps(core_oversubscription, on)
     if verify:

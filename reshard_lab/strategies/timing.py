@@ -26,7 +26,7 @@ import numpy as np
 
 from reshard_lab.boxes import Box
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, choose, whole
+from reshard_lab.errors import ReshardError, check_choice, check_int
 from reshard_lab.strategies import phases as ph
 
 
@@ -114,9 +114,9 @@ def closed_form_s(
     so ``cluster``, whose speeds and latencies count, has at least ``hosts`` + 1 hosts; ReshardError
     if not. The limits are in the module's docstring.
     """
-    choose("strategy", strategy, STRATEGIES)
-    whole("nbytes", nbytes, 1), whole("hosts", hosts, 1), whole("devices", devices, 1)
-    whole("chunks", chunks, 1)
+    check_choice("strategy", strategy, STRATEGIES)
+    check_int("nbytes", nbytes, 1), check_int("hosts", hosts, 1), check_int("devices", devices, 1)
+    check_int("chunks", chunks, 1)
     if hosts >= cluster.hosts:
         raise ReshardError(
             f"{hosts} receiving hosts and the sender's need a cluster of {hosts + 1} hosts; this "

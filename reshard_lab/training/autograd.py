@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from reshard_lab.errors import ReshardError, need
-from reshard_lab.pipeline.loads import reverse
+from reshard_lab.pipelining.loads import reverse
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import run_rank
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from reshard_lab.errors import ReshardError
-from reshard_lab.pipeline.ops import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op
+from reshard_lab.pipelining.ops import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op
 from reshard_lab.runtime.board import Deadline
 from reshard_lab.training.job import boxes_in
 from reshard_lab.training.kit import Kit, Span, add_up, span_of

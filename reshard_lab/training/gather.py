@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reshard_lab.pipeline.engine import carry_out
-from reshard_lab.pipeline.graph import Graph
-from reshard_lab.pipeline.loads import Load, load
-from reshard_lab.pipeline.timeline import PipelineTimeline
+from reshard_lab.pipelining.engine import carry_out
+from reshard_lab.pipelining.graph import Graph
+from reshard_lab.pipelining.loads import Load, load
+from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.launch import Reports
 from reshard_lab.training.job import Job, group_with, groups_of

@@ -13,10 +13,10 @@ import numpy as np
 from reshard_lab.boxes import Box
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
-from reshard_lab.pipeline.checking import Checked, check
-from reshard_lab.pipeline.graph import Graph, Route, build
-from reshard_lab.pipeline.loads import Load
-from reshard_lab.pipeline.ops import FORWARD
+from reshard_lab.pipelining.checking import Checked, check
+from reshard_lab.pipelining.graph import Graph, Route, build
+from reshard_lab.pipelining.loads import Load
+from reshard_lab.pipelining.ops import FORWARD
 from reshard_lab.training.models import Model, Way, cut_layers, ways_of
 from reshard_lab.training.transformer import Transformer
 from reshard_lab.training.unet import UNet

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from reshard_lab.errors import need
-from reshard_lab.pipeline.ops import FORWARD
+from reshard_lab.pipelining.ops import FORWARD
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import run_rank
 from reshard_lab.runtime.board import Deadline

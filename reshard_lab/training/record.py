@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reshard_lab.errors import ReshardError
-from reshard_lab.pipeline.timeline import PipelineTimeline
+from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.runtime.measure import Timed
 from reshard_lab.training.transformer import Transformer
 from reshard_lab.training.unet import UNet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from reshard_lab.pipeline.ops import FORWARD, WEIGHT_GRADIENT, Op
+from reshard_lab.pipelining.ops import FORWARD, WEIGHT_GRADIENT, Op
 from reshard_lab.training.job import Job, group_with, groups_of, tensor_text
 from reshard_lab.training.mailbox import Key, Mailbox
 

@@ -9,13 +9,13 @@ from numbers import Real
 from typing import Any
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, choose, flag, short, whole
+from reshard_lab.errors import ReshardError, check_bool, check_choice, check_int, short
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
-from reshard_lab.pipeline.checking import check as check_lists
-from reshard_lab.pipeline.loads import Times, reverse
-from reshard_lab.pipeline.schedules import schedule as make_schedule
-from reshard_lab.pipeline.simulation import compute_loads
+from reshard_lab.pipelining.checking import check as check_lists
+from reshard_lab.pipelining.loads import Times, reverse
+from reshard_lab.pipelining.schedules import schedule as make_schedule
+from reshard_lab.pipelining.simulation import compute_loads
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.runtime.board import Deadline
@@ -65,8 +65,8 @@ def settle(
     timeout_s: float,
 ) -> tuple[Job, Cluster]:
     """The job that ``train`` is asked for, without its plans, and the cluster it is placed on."""
-    steps, warmup = whole("steps", steps, 1), whole("warmup", warmup)
-    seed = whole("seed", seed, most=2**63 - 1)
+    steps, warmup = check_int("steps", steps, 1), check_int("warmup", warmup)
+    seed = check_int("seed", seed, most=2**63 - 1)
     limit = Deadline(timeout_s).timeout_s
     if not (compute == "real" or isinstance(compute, Paced)):
         raise ReshardError(f"compute must be 'real' or a Paced(...), not {compute!r}")
@@ -84,7 +84,7 @@ def settle(
     job = Job(
         model=sizes,
         schedule=ops,
-        overlap=flag("overlap", overlap),
+        overlap=check_bool("overlap", overlap),
         meshes=[mesh.array().tolist() for mesh in meshes],
         specs=[spec for _, spec in given],
         batch=check_batch(batch, ops),
@@ -93,7 +93,7 @@ def settle(
         learning_rate=check_rate(learning_rate),
         seed=seed,
         paced=paced,
-        reference=flag("check", check) and paced is None,
+        reference=check_bool("check", check) and paced is None,
         timeout_s=limit,
         plans=[],
     )
@@ -112,7 +112,7 @@ def find_model(model: object) -> Transformer | UNet:
             f"model must be {', '.join(map(repr, MODELS))} or a record of sizes ({kinds}), not "
             f"{model!r}"
         )
-    return MODELS[choose("model", model, MODELS)]()
+    return MODELS[check_choice("model", model, MODELS)]()
 
 
 def find_schedule(
@@ -220,7 +220,7 @@ def _shape(number: int, given: object) -> tuple[int, ...]:
         raise ReshardError(
             f"mesh of stages[{number}] must be a Mesh or a shape such as (2, 1), not {given!r}"
         )
-    return tuple(whole(f"mesh shape of stages[{number}]", n, 1) for n in given)
+    return tuple(check_int(f"mesh shape of stages[{number}]", n, 1) for n in given)
 
 
 def _size(shape: Mesh | tuple[int, ...]) -> int:
@@ -234,7 +234,7 @@ def _size(shape: Mesh | tuple[int, ...]) -> int:
 
 def check_batch(batch: object, schedule: Sequence[Sequence[str]]) -> int:
     """``batch`` if the schedule's microbatches divide it."""
-    count, microbatches = whole("batch", batch, 1), check_lists(schedule).lists.microbatches
+    count, microbatches = check_int("batch", batch, 1), check_lists(schedule).lists.microbatches
     if count % microbatches:
         raise ReshardError(
             f"microbatches={microbatches} does not divide batch={count}; all microbatches have "
@@ -280,7 +280,7 @@ def pace_of(paced: Paced, schedule: Sequence[Sequence[str]]) -> dict[str, list[f
 
 def planned(job: Job, strategy: str, cluster: Cluster) -> tuple[Job, list[Plan]]:
     """The job with its plans' numbers, and the plans."""
-    choose("strategy", strategy, (*STRATEGIES, "auto"))
+    check_choice("strategy", strategy, (*STRATEGIES, "auto"))
     if strategy == "signal" and job.paced is None:
         raise ReshardError(
             "strategy 'signal' delivers no data, so nothing can be computed with it; use "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from reshard_lab.errors import ReshardError, need, whole
+from reshard_lab.errors import ReshardError, check_int, need
 from reshard_lab.training.kit import Kit
 from reshard_lab.training.models import Layer, Model, Param, Tensors
 
@@ -27,7 +27,7 @@ class Transformer:
 
     def __post_init__(self) -> None:
         for name in ("blocks", "hidden", "heads", "sequence", "vocabulary"):
-            whole(name, getattr(self, name), 2 if name == "sequence" else 1)
+            check_int(name, getattr(self, name), 2 if name == "sequence" else 1)
         if self.hidden % self.heads:
             raise ReshardError(
                 f"hidden={self.hidden} does not divide by heads={self.heads}; a head has a whole "

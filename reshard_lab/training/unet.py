@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from reshard_lab.errors import ReshardError, need, whole
+from reshard_lab.errors import ReshardError, check_int, need
 from reshard_lab.training.kit import Kit
 from reshard_lab.training.models import Layer, Model, Param, Tensors
 
@@ -29,7 +29,7 @@ class UNet:
 
     def __post_init__(self) -> None:
         for name in ("levels", "channels", "groups", "size", "colours"):
-            whole(name, getattr(self, name), 1)
+            check_int(name, getattr(self, name), 1)
         if self.channels % self.groups:
             raise ReshardError(
                 f"channels={self.channels} does not divide by groups={self.groups}; a group has "

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, choose, of_kind
+from reshard_lab.errors import ReshardError, check_choice, check_type
 from reshard_lab.runtime.emulated import EmulatedCluster, emulation_of
 from reshard_lab.runtime.launch import Pool
 
@@ -54,7 +54,7 @@ class Opened(NamedTuple):
 def find_venue(where: str | Pool | EmulatedCluster, cluster: Cluster | None) -> Venue:
     """The place called ``where``; an EmulatedCluster has its own cluster."""
     if cluster is not None:
-        of_kind("cluster", cluster, Cluster, "reshard_lab.Cluster(...) makes one")
+        check_type("cluster", cluster, Cluster, "reshard_lab.Cluster(...) makes one")
     if isinstance(where, EmulatedCluster):
         if cluster is not None and cluster != where.cluster:
             raise ReshardError(
@@ -72,4 +72,4 @@ def find_venue(where: str | Pool | EmulatedCluster, cluster: Cluster | None) -> 
         raise ReshardError(
             f"where must be 'local', 'emulated', an EmulatedCluster or a Pool, not {where!r}"
         )
-    return Venue(choose("place to run (where)", where, TRAINING_PLACES), cluster)
+    return Venue(check_choice("place to run (where)", where, TRAINING_PLACES), cluster)

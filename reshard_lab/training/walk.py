@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from reshard_lab.pipeline.graph import Graph
+from reshard_lab.pipelining.graph import Graph
 from reshard_lab.runtime.board import LateError, Stopped
 from reshard_lab.training.mailbox import Mailbox
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from reshard_lab.errors import ReshardError, flag, need, short, whole
+from reshard_lab.errors import ReshardError, check_bool, check_int, need, short
 
 
 def ipywidgets() -> Any:
@@ -42,7 +42,7 @@ def slider(
 ) -> Any:
     """A whole number from ``least`` to ``most``, drawn anew while it moves."""
     return ipywidgets().IntSlider(
-        whole(description, value, least, most),
+        check_int(description, value, least, most),
         min=least,
         max=most,
         step=step,
@@ -54,7 +54,7 @@ def slider(
 def checkbox(description: str, value: bool) -> Any:
     """Yes or no."""
     return ipywidgets().Checkbox(
-        flag(description, value), description=description, indent=False, **_look("16em")
+        check_bool(description, value), description=description, indent=False, **_look("16em")
     )
 
 

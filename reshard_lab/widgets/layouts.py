@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from reshard_lab.boxes import box_text
-from reshard_lab.errors import of_kind, whole
+from reshard_lab.errors import check_int, check_type
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots.layouts import draw_layouts
 from reshard_lab.resharding import ReshardingTask
@@ -28,11 +28,11 @@ def layout_explorer(task: ReshardingTask | None = None, highlight: int = 0) -> E
     The picture is ``plots.draw_layouts``. Controls: ``shape``, ``dtype``, ``src_mesh``,
     ``src_spec``, ``src_rule``, ``dst_mesh``, ``dst_spec``, ``dst_rule``, ``axes``, ``unit``.
     """
-    start = figure2() if task is None else of_kind("task", task, ReshardingTask)
+    start = figure2() if task is None else check_type("task", task, ReshardingTask)
     most = max(len(start.unit_tasks) - 1, 0)
     groups = task_controls(start)
     groups["Show"] = {
-        "unit": slider("unit task", whole("highlight", highlight, 0, most), 0, most),
+        "unit": slider("unit task", check_int("highlight", highlight, 0, most), 0, most),
         "axes": menu("dimensions drawn", _planes(len(start.shape)), (), "20em"),
     }
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, NamedTuple
 
-from reshard_lab.errors import ReshardError, choose, need
+from reshard_lab.errors import ReshardError, check_choice, need
 from reshard_lab.plots.svg import Figure
 from reshard_lab.widgets import controls
 
@@ -109,7 +109,7 @@ class Explorer:
         Raises ReshardError for a value that a control cannot have; then none has changed.
         """
         for name in values:
-            choose("control", name, self.controls)
+            check_choice("control", name, self.controls)
         before = {name: self.controls[name].value for name in values}
         with self._quiet():
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reshard_lab.errors import ReshardError, need, short
-from reshard_lab.pipeline import SCHEDULES, PipelineTimeline, schedule, simulate
+from reshard_lab.pipelining import SCHEDULES, PipelineTimeline, schedule, simulate
 from reshard_lab.plots.memory import draw_memory
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.stack import stacked

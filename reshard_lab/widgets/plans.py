@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from reshard_lab.errors import ReshardError, choose, of_kind, short, whole
+from reshard_lab.errors import ReshardError, check_choice, check_int, check_type, short
 from reshard_lab.planning import plan
 from reshard_lab.planning.gantt import Gantt
 from reshard_lab.plots.gantt import gantts
@@ -46,16 +46,16 @@ def plan_explorer(
     moments at which a delivery of any plan begins; what begins there, and what it has waited
     for, stands under the picture.
     """
-    of_kind("methods", methods, Sequence, "give pairs of a strategy and a scheduler")
+    check_type("methods", methods, Sequence, "give pairs of a strategy and a scheduler")
     if not 1 <= len(methods) <= len(_SIDE):
         raise ReshardError(f"give one to {len(_SIDE)} methods to compare, not {len(methods)}")
     for pair in methods:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise ReshardError(f"a method is (strategy, scheduler), not {short(pair)}")
         strategy, scheduler = pair
-        choose("strategy", strategy, (*STRATEGIES, "auto"))
-        choose("scheduler", scheduler, METHODS)
-    start = table2(*_CASE_9) if task is None else of_kind("task", task, ReshardingTask)
+        check_choice("strategy", strategy, (*STRATEGIES, "auto"))
+        check_choice("scheduler", scheduler, METHODS)
+    start = table2(*_CASE_9) if task is None else check_type("task", task, ReshardingTask)
     groups = task_controls(start)
     for i, name in enumerate(_SIDE):
         strategy, scheduler = methods[i] if i < len(methods) else (_NONE, "auto")
@@ -65,7 +65,7 @@ def plan_explorer(
             f"scheduler{i + 1}": menu("scheduler", METHODS, scheduler),
         }
     groups["All plans"] = {
-        "chunks": slider("chunks", whole("chunks", chunks, 1), 1, max(200, chunks)),
+        "chunks": slider("chunks", check_int("chunks", chunks, 1), 1, max(200, chunks)),
         "step": slider("step", 0, 0, 1),
     }
 

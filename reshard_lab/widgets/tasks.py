@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, of_kind
+from reshard_lab.errors import ReshardError, check_type
 from reshard_lab.layout import RULES, Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning.explain import device_list
@@ -42,7 +42,7 @@ def table2(src_spec: str, dst_spec: str) -> ReshardingTask:
 
 def task_controls(task: ReshardingTask) -> dict[str, dict[str, Any]]:
     """Groups of controls that say ``task``, for ``task_of``."""
-    of_kind("task", task, ReshardingTask)
+    check_type("task", task, ReshardingTask)
     tensor = {
         "shape": text("shape", ",".join(map(str, task.shape))),
         "dtype": menu("element type", list(ITEMSIZE), task.dtype),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from reshard_lab.errors import ReshardError, of_kind, short
+from reshard_lab.errors import ReshardError, check_type, short
 from reshard_lab.planning import Plan, plan
 from reshard_lab.planning.traffic import traffic
 from reshard_lab.plots.traffic import draw_traffic
@@ -73,9 +73,9 @@ def _named(
         return {f"{tasks.src.spec} to {tasks.dst.spec}, {shape} {tasks.dtype}": tasks}
     if not tasks:
         raise ReshardError("traffic_explorer got no tasks; give one, several by name, or none")
-    of_kind("tasks", tasks, Mapping, "give one task, or several as {name: task}")
+    check_type("tasks", tasks, Mapping, "give one task, or several as {name: task}")
     return {
-        str(name): of_kind(f"task {short(name)}", task, ReshardingTask)
+        str(name): check_type(f"task {short(name)}", task, ReshardingTask)
         for name, task in tasks.items()
     }
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reshard_lab.pipeline.graph import Graph
-from reshard_lab.pipeline.loads import Load, Port
+from reshard_lab.pipelining.graph import Graph
+from reshard_lab.pipelining.loads import Load, Port
 from reshard_lab.simulation import max_min
 
 _FIXED = -1  # version of the one event of an item that shares nothing

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from reshard_lab.pipeline.workloads.gpt import GPT_SIZES, gpt
-from reshard_lab.pipeline.workloads.record import (
+from reshard_lab.pipelining.workloads.gpt import GPT_SIZES, gpt
+from reshard_lab.pipelining.workloads.record import (
     Boundary,
     Speed,
     StageWork,
     Workload,
     device_speed,
 )
-from reshard_lab.pipeline.workloads.u_transformer import U_TRANSFORMER_SIZES, u_transformer
+from reshard_lab.pipelining.workloads.u_transformer import U_TRANSFORMER_SIZES, u_transformer
 
 __all__ = [
     "GPT_SIZES",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from reshard_lab.errors import ReshardError, choose
-from reshard_lab.pipeline.workloads.costs import (
+from reshard_lab.errors import ReshardError, check_choice
+from reshard_lab.pipelining.workloads.costs import (
     Cost,
     attention,
     conv,
@@ -15,7 +15,7 @@ from reshard_lab.pipeline.workloads.costs import (
     norm,
     total,
 )
-from reshard_lab.pipeline.workloads.record import Boundary, Layer, Workload, sizes_of, stage_work
+from reshard_lab.pipelining.workloads.record import Boundary, Layer, Workload, sizes_of, stage_work
 
 U_TRANSFORMER_SIZES: dict[str, dict[str, Any]] = {
     "1B": {
@@ -84,9 +84,9 @@ def u_transformer(size: str = "1B", recompute: bool = False, **changes: Any) -> 
     >>> u_transformer("1B")
     Workload(U-Transformer-1B: 1.32 billion parameters, ...)
     """
-    base = U_TRANSFORMER_SIZES[choose("U-Transformer size", size, U_TRANSFORMER_SIZES)]
+    base = U_TRANSFORMER_SIZES[check_choice("U-Transformer size", size, U_TRANSFORMER_SIZES)]
     for key in changes:
-        choose("U-Transformer setting", key, base)
+        check_choice("U-Transformer setting", key, base)
     name = f"U-Transformer-{size}" + (" changed" if changes else "")
     sizes = sizes_of(name, base | changes)
     cuts = _cuts(name, sizes["cuts"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from reshard_lab.pipeline.ops import BACKWARD, FORWARD, WEIGHT_GRADIENT
+from reshard_lab.pipelining.ops import BACKWARD, FORWARD, WEIGHT_GRADIENT
 
 if TYPE_CHECKING:
-    from reshard_lab.pipeline.timeline import PipelineTimeline
+    from reshard_lab.pipelining.timeline import PipelineTimeline
 
 
 class Share(NamedTuple):

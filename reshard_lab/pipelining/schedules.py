@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from reshard_lab.errors import ReshardError, choose, flag, short, whole
-from reshard_lab.pipeline.ops import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op
+from reshard_lab.errors import ReshardError, check_bool, check_choice, check_int, short
+from reshard_lab.pipelining.ops import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op
 
 SCHEDULES = ("gpipe", "1f1b", "eager_1f1b", "interleaved_1f1b", "zero_bubble", "inference")
 MOST_OPS = 2_000_000
@@ -49,9 +49,12 @@ def schedule(
     >>> schedule("1f1b", stages=1, microbatches=2, delay_weights=True)
     [['F0', 'I0', 'W0', 'F1', 'I1', 'W1']]
     """
-    choose("pipeline schedule", name, SCHEDULES)
-    stages, microbatches = whole("stages", stages, 1), whole("microbatches", microbatches, 1)
-    halves = flag("delay_weights", delay_weights) or name == "zero_bubble"
+    check_choice("pipeline schedule", name, SCHEDULES)
+    stages, microbatches = (
+        check_int("stages", stages, 1),
+        check_int("microbatches", microbatches, 1),
+    )
+    halves = check_bool("delay_weights", delay_weights) or name == "zero_bubble"
     pieces = _chunks(name, chunks)
     ops_each = 1 if name == "inference" else 3 if halves else 2
     if stages * microbatches * pieces * ops_each > MOST_OPS:
@@ -83,8 +86,8 @@ def schedule(
 
 def _chunks(name: str, chunks: int | None) -> int:
     if name == "interleaved_1f1b":
-        return 2 if chunks is None else whole("chunks", chunks, 1)
-    if chunks is not None and whole("chunks", chunks, 1) != 1:
+        return 2 if chunks is None else check_int("chunks", chunks, 1)
+    if chunks is not None and check_int("chunks", chunks, 1) != 1:
         raise ReshardError(
             f"schedule {name!r} has one piece of the model a stage, but chunks={chunks} was given; "
             "use 'interleaved_1f1b' or leave chunks out"

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reshard_lab.pipeline.checking import Checked
-from reshard_lab.pipeline.loads import Load
-from reshard_lab.pipeline.ops import FORWARD, WEIGHT_GRADIENT, Op
+from reshard_lab.pipelining.checking import Checked
+from reshard_lab.pipelining.loads import Load
+from reshard_lab.pipelining.ops import FORWARD, WEIGHT_GRADIENT, Op
 
 
 class Route(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reshard_lab.errors import ReshardError, flag, of_kind, short, whole
-from reshard_lab.pipeline.checking import check
-from reshard_lab.pipeline.engine import carry_out
-from reshard_lab.pipeline.graph import Route, build
-from reshard_lab.pipeline.loads import (
+from reshard_lab.errors import ReshardError, check_bool, check_int, check_type, short
+from reshard_lab.pipelining.checking import check
+from reshard_lab.pipelining.engine import carry_out
+from reshard_lab.pipelining.graph import Route, build
+from reshard_lab.pipelining.loads import (
     Load,
     Move,
     Moves,
@@ -20,8 +20,8 @@ from reshard_lab.pipeline.loads import (
     tasks_in,
     times,
 )
-from reshard_lab.pipeline.ops import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Lists
-from reshard_lab.pipeline.timeline import PipelineTimeline
+from reshard_lab.pipelining.ops import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Lists
+from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.resharding import need_cluster
 from reshard_lab.units import parse_bytes
 
@@ -82,7 +82,7 @@ def simulate(
         bytes of one microbatch that a piece keeps for its backward, one a piece, for
         ``peak_bytes``.
 
-    >>> from reshard_lab.pipeline import schedule
+    >>> from reshard_lab.pipelining import schedule
     >>> times = {"forward_s": 1, "backward_s": 2, "forward_transfer_s": 0.5}
     >>> simulate(schedule("1f1b", 2, 8), **times).makespan_s
     31.0
@@ -91,11 +91,11 @@ def simulate(
     >>> simulate(schedule("eager_1f1b", 2, 8), **times).peak_live
     [3, 1]
     """
-    flag("overlap", overlap)
+    check_bool("overlap", overlap)
     checked = check(schedule)
     lists = checked.lists
     compute = compute_loads(lists, forward_s, backward_s, weight_s)
-    of_kind("skips", skips, Sequence, "give a list of Skip(source, target, forward_transfer_s)")
+    check_type("skips", skips, Sequence, "give a list of Skip(source, target, forward_transfer_s)")
     further = [_skip(i, s, lists) for i, s in enumerate(skips)]
     moves = [forward_transfer_s, backward_transfer_s, *[m for s in further for m in s[2:]]]
     tensors = [task for move in moves for task in tasks_in(move)]
@@ -175,8 +175,8 @@ def _skip(number: int, skip: Skip, lists: Lists) -> Skip:
         raise ReshardError(
             f"{name} must be Skip(source, target, forward_transfer_s), not {short(skip)}"
         ) from None
-    whole(f"source of {name}", made.source)
-    whole(f"target of {name}", made.target)
+    check_int(f"source of {name}", made.source)
+    check_int(f"target of {name}", made.target)
     if not made.source < made.target <= last:
         raise ReshardError(
             f"{name} goes from {unit} {made.source} to {unit} {made.target}; a skip goes to a "

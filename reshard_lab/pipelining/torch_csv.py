@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from reshard_lab.errors import ReshardError, need, write_text
-from reshard_lab.pipeline.checking import check
-from reshard_lab.pipeline.ops import Op
+from reshard_lab.pipelining.checking import check
+from reshard_lab.pipelining.ops import Op
 
 _CELL = re.compile(r"([0-9]+)([FBIW])([0-9]+)$")
 _REDUCE_GRAD = re.compile(r"[0-9]+REDUCE_GRAD$")  # torch adds it to some compute-only orders

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reshard_lab.errors import need, write_text
-from reshard_lab.pipeline import analysis
-from reshard_lab.pipeline.analysis import Memory, Share
-from reshard_lab.pipeline.graph import Graph
-from reshard_lab.pipeline.ops import FORWARD, NAMES, Lists
+from reshard_lab.pipelining import analysis
+from reshard_lab.pipelining.analysis import Memory, Share
+from reshard_lab.pipelining.graph import Graph
+from reshard_lab.pipelining.ops import FORWARD, NAMES, Lists
 from reshard_lab.units import format_seconds
 
 

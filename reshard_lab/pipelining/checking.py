@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from reshard_lab.errors import ReshardError
-from reshard_lab.pipeline.ops import (
+from reshard_lab.pipelining.ops import (
     BACKWARD,
     FORWARD,
     INPUT_GRADIENT,

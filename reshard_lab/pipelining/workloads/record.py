@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from reshard_lab.cluster import Cluster, preset_data
-from reshard_lab.errors import ReshardError, choose, flag, whole
+from reshard_lab.errors import ReshardError, check_bool, check_choice, check_int
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
-from reshard_lab.pipeline.simulation import Skip
-from reshard_lab.pipeline.workloads.costs import Cost, total
+from reshard_lab.pipelining.simulation import Skip
+from reshard_lab.pipelining.workloads.costs import Cost, total
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.units import ITEMSIZE, dtype_name, format_bytes
 
@@ -80,7 +80,7 @@ def device_speed(preset: str, dtype: str) -> Speed:
             f"preset {preset!r} states no achieved FLOP/s (p3.8xlarge does); give "
             "Workload.arguments a number measured on such a device"
         )
-    entry = stated[choose(f"dtype for the speed of {preset}", dtype, stated)]
+    entry = stated[check_choice(f"dtype for the speed of {preset}", dtype, stated)]
     return Speed(float(entry["value"]), entry["source"])
 
 
@@ -184,7 +184,7 @@ def sizes_of(name: str, fields: dict[str, Any]) -> dict[str, Any]:
             fields[key] = dtype_name(value)
         elif key != "cuts":
             most = _MOST_LAYERS if key in ("layers", "stages") else _MOST
-            fields[key] = whole(f"{key} of {name}", value, 1, most)
+            fields[key] = check_int(f"{key} of {name}", value, 1, most)
     batch, microbatches, data = fields["batch"], fields["microbatches"], fields["data"]
     if batch % microbatches:
         raise ReshardError(
@@ -206,7 +206,7 @@ def stage_work(
     cost = total(layer.cost for layer in layers)
     kept = cost.kept + math.ceil(cost.kept_split / sizes["operator"])
     again = 0
-    if flag("recompute", recompute):
+    if check_bool("recompute", recompute):
         inputs = {name: n for layer in layers for name, n in layer.inputs.items()}
         kept, again = sum(inputs.values()), cost.forward_flops
     return StageWork(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from reshard_lab.errors import ReshardError, choose
-from reshard_lab.pipeline.workloads.costs import Cost, attention, keep, linear, norm, total
-from reshard_lab.pipeline.workloads.record import Boundary, Layer, Workload, sizes_of, stage_work
+from reshard_lab.errors import ReshardError, check_choice
+from reshard_lab.pipelining.workloads.costs import Cost, attention, keep, linear, norm, total
+from reshard_lab.pipelining.workloads.record import Boundary, Layer, Workload, sizes_of, stage_work
 
 GPT_SIZES: dict[str, dict[str, Any]] = {
     "1.3B": {
@@ -47,9 +47,9 @@ def gpt(size: str = "1.3B", recompute: bool = False, **changes: Any) -> Workload
     Workload(GPT-1.3B: 1.32 billion parameters, 555.8 TFLOP a batch of 64, 2 stages of (1, 2) \
 devices, 64 MiB cross a microbatch)
     """
-    base = GPT_SIZES[choose("GPT size", size, GPT_SIZES)]
+    base = GPT_SIZES[check_choice("GPT size", size, GPT_SIZES)]
     for key in changes:
-        choose("GPT setting", key, base)
+        check_choice("GPT setting", key, base)
     name = f"GPT-{size}" + (" changed" if changes else "")
     sizes = sizes_of(name, base | changes)
     hidden, sequence, vocab = sizes["hidden"], sizes["sequence"], sizes["vocab"]
