@@ -45,7 +45,7 @@ lab: $(STAMP) ## open JupyterLab on notebooks/
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/
 
 soak: $(STAMP) ## launch clusters 100 times and kill 20 workers; nothing may be left
-	$(BIN)/python tests/soak.py
+	PYTHONPATH=tests $(BIN)/python tests/runtime/soak.py
 
 bench: $(STAMP) ## print the figures of speed and memory
 	$(BIN)/python benchmarks/run.py

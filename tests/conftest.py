@@ -1,6 +1,6 @@
 """What all tests share.
 
-Scripts that tests start, and helpers they import, are not collected for doctests. Property tests
+Programs that tests start, and helpers they import, are not collected for doctests. Property tests
 draw the same examples in every run; with HYPOTHESIS_PROFILE=explore they draw new ones.
 """
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import settings
 
 HERE = Path(__file__).parent
-collect_ignore = [p.name for p in HERE.glob("*.py") if not p.name.startswith("test_")]
+collect_ignore = [p for p in HERE.rglob("*.py") if not p.name.startswith("test_")]
 
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", derandomize=False, deadline=None)

@@ -24,7 +24,7 @@ import reshard_lab as rl
 sys.path.append("/usr/lib/python3/dist-packages")  # last: only what this environment lacks
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 
-from simulated_plans import STRATEGIES, random_task, unordered
+from support.simulated_plans import STRATEGIES, random_task, unordered
 
 try:
     import simgrid

@@ -17,10 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import leftovers
 import nbformat
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from support import leftovers
+from support.paths import ROOT
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 STARTS_WITHIN_S = 60
 ENDS_WITHIN_S = 20

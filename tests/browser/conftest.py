@@ -1,18 +1,13 @@
 """One JupyterLab and one Chromium for all tests of this folder."""
 
 import os
-import sys
 from pathlib import Path
 
+import browser_lab
+import browser_page
 import pytest
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-collect_ignore = [p.name for p in HERE.glob("*.py") if not p.name.startswith("test_")]
-
-import browser_lab  # noqa: E402
-import browser_page  # noqa: E402
-
 PICTURES = browser_lab.ROOT / "out" / "screenshots"
 
 

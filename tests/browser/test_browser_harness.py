@@ -10,8 +10,9 @@ import browser_checks
 import browser_lab
 import browser_page
 import browser_view
-import leftovers
 import pytest
+
+from support import leftovers
 
 SHEET = """<!doctype html><title>a sheet</title>
 <body style="margin:0;background:#fff"><div class="jp-OutputArea-output">{}</div>"""

@@ -1,0 +1,1 @@
+"""Independent truths: written apart from the library, slow and plain."""

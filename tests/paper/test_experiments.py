@@ -1,0 +1,451 @@
+"""Experiments: their facts against the paper, the handed cases and counting by hand."""
+
+import itertools
+import json
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reshard_lab as rl
+from reshard_lab import experiments
+from reshard_lab.experiments import figures
+from reshard_lab.experiments.compare import Fit
+from reshard_lab.experiments.suite import FULL, SUITE, case_devices_per_host
+from support.reference_cases import read
+
+
+def handed_suite() -> dict[int, dict]:
+    """The suite's cases as handed: {number: entry of schedules.json}."""
+    entries = [e for e in read("schedules") if e["family"].startswith("suite:case")]
+    return {int(e["family"].removeprefix("suite:case")): e for e in entries}
+
+
+@pytest.mark.parametrize("number", sorted(handed_suite()))
+def test_suite_cases_are_the_handed_ones(number):
+    entry = handed_suite()[number]
+    (tensor,) = entry["tensors"]
+    task = experiments.suite_task(number)
+    assert list(task.shape) == tensor["shape"]
+    for layout, given_end in ((task.src, tensor["src"]), (task.dst, tensor["dst"])):
+        assert layout.mesh.array().tolist() == given_end["mesh"]
+        assert str(layout.spec) == given_end["spec"]
+    assert len(task.unit_tasks) == entry["expected"]["unit_tasks"]
+    # Handed bounds are bytes of an int8 tensor; these elements have 4 bytes.
+    bound = task.lower_bound_s * task.cluster.nic_Bps
+    assert bound == pytest.approx(4 * entry["expected"]["fluid_bound_bytes"])
+
+
+def test_the_whole_suite_is_there_with_the_papers_unit_tasks():
+    table = experiments.table2()
+    assert table["case"].tolist() == list(range(1, 10))
+    assert table["unit_tasks"].tolist() == table["unit_tasks_paper"].tolist()
+    assert table["unit_tasks"].tolist() == [2, 2, 4, 64, 4, 4, 4, 4, 4]
+    assert set(table["nbytes"]) == {2 * 2**30, 3072 * 1024 * 170 * 4}
+    assert SUITE[6]._replace(number=8) == SUITE[7]
+    assert "7 and 8 are the same" in table["note"][6]
+
+
+def test_a_scaled_suite_fits_and_keeps_its_form():
+    scale = experiments.Scale(shrink=4, most_devices=16)
+    for case in SUITE:
+        task = experiments.suite_task(case.number, None, scale)
+        devices = {*task.src.mesh.devices, *task.dst.mesh.devices}
+        hosts = {task.cluster.host_of(d) for d in devices}
+        assert len(devices) <= 16
+        assert len(hosts) == case.src_hosts + case.dst_hosts
+        assert task.shape == tuple(n // 4 for n in case.shape)
+    (six,) = (t for t in [experiments.suite_task(6, None, scale)])
+    assert [u.box[0] for u in six.unit_tasks] == [(0, 256), (256, 384), (384, 512), (512, 768)]
+    assert case_devices_per_host(SUITE[5], scale) == 2
+    assert case_devices_per_host(SUITE[5], FULL) == 4
+
+
+@pytest.mark.parametrize(
+    ("number", "scale", "message"),
+    [
+        (10, FULL, "case 10 is not in table 2; its cases are 1 to 9"),
+        (0, FULL, "case 0 is not in table 2"),
+        (6, experiments.Scale(shrink=200), "shrink 200 leaves nothing of case 6"),
+        (6, experiments.Scale(most_devices=4), "case 6 needs at least 5 devices"),
+    ],
+)
+def test_cases_that_do_not_exist_are_refused(number, scale, message):
+    with pytest.raises(rl.ReshardError) as refusal:
+        experiments.suite_task(number, None, scale)
+    assert message in str(refusal.value)
+
+
+def test_a_case_does_not_fit_on_smaller_hosts():
+    with pytest.raises(rl.ReshardError, match="puts 4 devices on a host"):
+        experiments.suite_task(1, rl.Cluster(hosts=4, devices_per_host=2))
+
+
+def ideal(hosts: int, devices_per_host: int) -> rl.Cluster:
+    """1 MiB takes 1 s through a NIC and nothing inside a host; no latency."""
+    return rl.Cluster(
+        hosts, devices_per_host, nic=2.0**20, nic_latency=0, intra="inf", intra_latency=0
+    )
+
+
+def test_figure_5_predicts_the_papers_closed_forms():
+    """Section 3.1, exact: ABt, At, t + (n-1)/n t (t for one host), t + (A-1)t/K; Alpa's rule."""
+    table = experiments.figure5(ideal, nbytes=2**20)
+    assert len(table) == 8 * 8
+    rows = {(r.sweep, r.hosts, r.devices, r.method): r.predicted_s for r in table.itertuples()}
+    points = list(figures.FIGURE5_POINTS)
+    assert [(a, b) for _, a, b in points] == [
+        *((1, n) for n in (1, 2, 3, 4)),
+        *((n, 2) for n in (1, 2, 3, 4)),
+    ]
+    assert table["simulated_s"].to_numpy() == pytest.approx(table["predicted_s"], rel=2e-3)
+    for sweep, hosts, devices in points:
+        n = hosts * devices
+        expected = {
+            "send_recv": n,
+            "local_allgather": hosts,
+            "global_allgather": 1 if hosts == 1 else 1 + (n - 1) / n,
+            "broadcast": 1 + (hosts - 1) / 100,
+        }
+        for strategy, seconds in expected.items():
+            found = rows[sweep, hosts, devices, strategy]
+            assert found == pytest.approx(seconds, rel=2e-5), (hosts, devices, strategy)
+    # 2^18 elements share no factor with 3 replicas: all of it goes to one device and round from it.
+    one_host = [rows[figures.ONE_HOST, 1, n, "alpa"] for n in (1, 2, 3, 4)]
+    assert one_host == pytest.approx([1, 1, 1, 1], rel=2e-5)
+    more_hosts = [rows[figures.TWO_DEVICES, n, 2, "alpa"] for n in (2, 3, 4)]
+    assert more_hosts == pytest.approx([4, 6, 8])
+
+
+def test_figure_5_fits_on_16_devices():
+    devices = {d for case in figures.figure5_cases() for t in case.plan.transfers for d in t.path}
+    assert devices == {0, *range(2, 10)}  # 4 to 7 of one host; 2 to 9 of four hosts of two
+
+
+def test_figure_5_moves_whole_int32_elements():
+    with pytest.raises(rl.ReshardError, match="not a whole number of int32 elements"):
+        experiments.figure5(ideal, nbytes=10)
+
+
+def test_figure_6_never_beats_its_bound():
+    table = experiments.figure6(scale=experiments.Scale(shrink=4))
+    assert len(table) == 9 * 6
+    for seconds in ("predicted_s", "simulated_s"):
+        assert (table[seconds] >= table["lower_bound_s"] * (1 - 1e-9)).all()
+    paper = table[table["method"] == "broadcast"]
+    assert paper["unit_tasks"].tolist() == [2, 2, 4, 64, 4, 4, 4, 4, 4]
+    assert set(paper["scheduler"]) == {"ensemble"}
+
+
+def test_figure_8_is_the_schedules_of_broadcasts_and_ours_are_not_beaten():
+    table = experiments.figure8(make=ideal, scale=experiments.Scale(shrink=4))
+    assert set(table["strategy"]) <= {"broadcast", "global_allgather", "local_allgather"}
+    by = table.pivot(index="case", columns="method", values="predicted_s")
+    best = by[["naive", "load_balance", "ensemble"]].min(axis=1)
+    assert (by["auto"] <= best * (1 + 1e-9)).all()
+    # Section 5.3.1: the order alone makes naive, and balance without order, slower.
+    assert (by["naive"] > 1.4 * by["ensemble"]).sum() >= 5
+    assert (by["load_balance"] > 1.2 * by["ensemble"]).sum() >= 4
+
+
+def test_chunks_are_not_smaller_than_asked_nor_more_than_the_papers():
+    def chunks(nbytes, least):
+        cases = figures.figure5_cases(ideal, nbytes, figures.FIGURE5[3:4], least)
+        return {case.plan.chunks for case in cases}
+
+    assert chunks(2**20, 1) == {100}
+    assert chunks(2**20, 2**18) == {4}
+    assert chunks(2**20, 2**21) == {1}
+
+
+def test_a_cluster_larger_than_asked_for_is_used_as_it_is():
+    """Devices of a host of four, of which a point needs two, keep to their hosts."""
+    large = ideal(5, 4)
+    for case in figures.figure5_cases(lambda hosts, devices: large, 2**20):
+        receivers = case.plan.tasks[0].dst.mesh.devices
+        hosts = [large.host_of(device) for device in receivers]
+        expected = range(1, 1 + case.labels["hosts"])
+        assert hosts == [host for host in expected for _ in range(case.labels["devices"])]
+
+
+def measurement(*times: float, verified: bool = True) -> SimpleNamespace:
+    return SimpleNamespace(
+        times_s=times,
+        median_s=sorted(times)[len(times) // 2],
+        verified=verified,
+        environment={"cpu_share": 0.25},
+    )
+
+
+def test_compare_puts_measured_beside_predicted():
+    case = figures.figure5_cases(ideal, 2**20, figures.FIGURE5[:1])[1]
+    seen = []
+    (row,) = experiments.compare(
+        [case], lambda plan: measurement(2.0, 4.0, 3.0), seen.append
+    ).to_dict("records")
+    assert seen == [case]
+    assert (row["predicted_s"], row["measured_s"]) == (2, 3)
+    assert (row["fastest_s"], row["slowest_s"], row["runs"]) == (2, 4, 3)
+    assert row["measured_over_predicted"] == row["measured_over_simulated"] == 1.5
+    assert (row["simulated_s"], row["cpu_share"], row["method"]) == (2, 0.25, "send_recv")
+    bits = 8 * 2**20 / 1e9
+    assert (row["low_Gbps"], row["measured_Gbps"], row["high_Gbps"]) == pytest.approx(
+        (bits / 4, bits / 3, bits / 2)
+    )
+    assert row["predicted_Gbps"] == row["simulated_Gbps"] == pytest.approx(bits / 2)
+    assert row["bound_Gbps"] == pytest.approx(bits)
+    assert row["verified"] is True
+    (row,) = experiments.compare([case]).to_dict("records")
+    assert "measured_s" not in row
+
+
+def test_the_same_transfers_are_measured_once():
+    methods = [m for m in figures.FIGURE5 if m.name in ("broadcast", "split", "send_recv")]
+    cases = figures.figure5_cases(ideal, 2**20, methods)[:6]  # one device, then two
+    times = iter((1.0, 2.0, 3.0, 4.0))
+    table = experiments.compare(cases, lambda plan: measurement(next(times)))
+    assert table["measured_s"].tolist() == [1, 2, 2, 3, 4, 4]
+    assert next(times, None) is None
+
+
+def test_a_fit_gives_back_the_transfer_it_comes_from():
+    plans = []
+
+    def measure(plan):
+        plans.append(plan)
+        return measurement(0.5, 0.4, 0.6)
+
+    fit = experiments.fit_one_transfer(measure, 1000)
+    (plan,) = plans
+    assert [(t.path, t.nbytes) for t in plan.transfers] == [((0, 1), 1000)]
+    assert fit == Fit(1000, 0.5)
+    cluster = fit.cluster(hosts=2, devices_per_host=2)
+    assert cluster.hop_s(0, 2, 1000) == cluster.hop_s(0, 1, 1000) == pytest.approx(0.5)
+    assert str(fit) == ("16 kbit/s on every link, no latency: one transfer of 1000 B in 500 ms")
+
+
+def test_a_fit_from_data_that_did_not_arrive_is_refused():
+    with pytest.raises(rl.ReshardError, match="did not arrive right"):
+        experiments.fit_one_transfer(lambda plan: measurement(1.0, verified=False), 8)
+
+
+# Counted element by element, on meshes of figure 2.
+SPECS = ["RR", "S0R", "S1R", "S01R", "S10R", "RS0", "RS1", "RS01", "S0S1", "S1S0"]
+
+
+@given(st.sampled_from(SPECS), st.sampled_from(SPECS), st.integers(1, 6), st.integers(1, 6))
+@settings(max_examples=40)
+def test_both_readings_count_the_bytes_that_enter_each_host(src, dst, rows, columns):
+    task = experiments.on_figure2(src, dst, shape=(rows, columns), dtype="int16")
+    elements = list(itertools.product(range(rows), range(columns)))
+
+    def holds(box, element):
+        return all(lo <= i < hi for i, (lo, hi) in zip(element, box, strict=True))
+
+    have, need = task.src.boxes(task.shape), task.dst.boxes(task.shape)
+    table = experiments.two_readings(task)
+    for host in (2, 3):
+        on_host = [need[d] for d in (2 * host, 2 * host + 1)]
+        wanted = [e for e in elements if any(holds(b, e) for b in on_host)]
+        whole = {box for box in have.values() for e in wanted if holds(box, e)}
+        row = table.loc[f"host {host}"]
+        assert row["needs"] == row["intersections"] == 2 * len(wanted)
+        volume = sum(math.prod(hi - lo for lo, hi in box) for box in whole)
+        assert row["whole slices"] == 2 * volume
+    assert table.loc["all"].tolist() == table.iloc[:2].sum().tolist()
+
+
+def test_hosts_that_hold_the_data_take_nothing_in():
+    mesh = rl.Mesh([[0, 1], [2, 3]])
+    cluster = rl.Cluster(hosts=2, devices_per_host=2)
+    task = rl.ReshardingTask((4, 4), "int8", rl.Layout(mesh, "S0R"), rl.Layout(mesh, "RR"), cluster)
+    assert experiments.two_readings(task).loc["host 0"].tolist() == [8, 8, 8]
+    same = rl.ReshardingTask(
+        (4, 4), "int8", rl.Layout(mesh, "S0R"), rl.Layout(mesh, "S0R"), cluster
+    )
+    assert experiments.two_readings(same).loc["all"].tolist() == [0, 0, 0]
+
+
+def test_the_list_of_appendix_b():
+    first = experiments.unit_tasks(experiments.figure2(1))
+    assert first["box"].tolist() == ["[0:1, 0:4]", "[1:2, 0:4]", "[2:3, 0:4]", "[3:4, 0:4]"]
+    assert first["N"].tolist() == ["0", "1", "2", "3"]
+    assert first["M"].tolist() == ["4,5", "4,5", "6,7", "6,7"]
+    second = experiments.unit_tasks(experiments.figure2(2))
+    assert second[["N", "M"]].to_numpy().tolist() == [["4,5", "0,1"], ["6,7", "2,3"]]
+    assert second["bytes"].tolist() == [32, 32]
+    whole = experiments.unit_tasks(experiments.on_figure2("S0R", "RS0"), whole_slices=True)
+    assert whole["M"].tolist() == ["4-7", "4-7"]
+    with pytest.raises(rl.ReshardError, match="figure 2 has tasks 1 and 2, not 3"):
+        experiments.figure2(3)
+
+
+@given(st.integers(0, 40), st.integers(1, 9))
+def test_uneven_follows_the_rules_of_numpy_and_torch(size, devices):
+    """``balanced`` is numpy.array_split; ``chunk`` is torch.chunk: pieces of ceil(n/k)."""
+    table = experiments.uneven([size], rl.Mesh(range(devices)))
+    length = -(-size // devices)
+    chunked = [max(0, min(length, size - i * length)) for i in range(devices)]
+    split = [len(part) for part in np.array_split(np.arange(size), devices)]
+    assert table.loc[(size, "chunk")].tolist() == [str(n) for n in chunked]
+    assert table.loc[(size, "balanced")].tolist() == [str(n) for n in split]
+    divides = size % devices == 0
+    even = [str(size // devices) if divides else "refused"] * devices
+    assert table.loc[(size, "even")].tolist() == even
+
+
+def test_pieces_are_numpy_slices():
+    array = np.arange(16).reshape(4, 4)
+    held = experiments.pieces(array, rl.Layout(rl.Mesh([[0, 1], [2, 3]]), "S1S0"))
+    assert list(held) == [0, 1, 2, 3]
+    np.testing.assert_array_equal(held[0], array[:2, :2])
+    np.testing.assert_array_equal(held[1], array[2:, :2])
+    np.testing.assert_array_equal(held[2], array[:2, 2:])
+
+
+@pytest.mark.distributed
+def test_plans_on_different_devices_follow_each_other_on_one_pool():
+    from reshard_lab.runtime import Pool
+
+    with Pool(devices=4) as pool:
+        for ids in ([0, 1], [2, 3], [0, 1], [1, 2, 3], [0, 1, 2, 3]):
+            ends = [rl.Layout(rl.Mesh(d), "R") for d in (ids[:1], ids[1:])]
+            task = rl.ReshardingTask((8,), "int32", *ends, rl.Cluster(hosts=4, devices_per_host=1))
+            assert pool.run(rl.plan(task), repeats=1, warmup=0, timeout_s=10).verified
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("where", ["local", "emulated"])
+def test_reproduce_writes_tables_pictures_and_stamps(tmp_path, capsys, monkeypatch, where):
+    import pandas as pd
+
+    from reshard_lab.cli import main
+    from reshard_lab.runtime import emulated, network
+
+    if where == "emulated" and network.refused() is not None:
+        pytest.skip(f"no network namespaces here: {network.refused()}")
+    monkeypatch.setattr(emulated, "LEAST_SHARE", 0.0)  # other tests run beside it
+    words = {
+        "local": ("gloo, loopback (unshaped)", "fitted from one measured transfer"),
+        "emulated": ("gloo, emulated 400 Mbit/s NICs", "NICs of 400 Mbit/s, all else free"),
+    }
+    out = tmp_path / "results"
+    assert main(["reproduce", "--quick", "--where", where, "--out", str(out), "--json"]) == 0
+    printed = capsys.readouterr()
+    data = json.loads(printed.out)
+    assert "145/145" in printed.err
+    names = ["figure5", "figure6", "figure7", "figure8", "figure9"]
+    files = [f"{name}.{kind}" for name in names for kind in ("csv", "json", "png", "svg")]
+    files += ["figure4.csv", "figure4.json", "figure4.svg", "figure4_memory.svg"]
+    files.append("figure7_headlines.csv")
+    assert sorted(p.name for p in out.iterdir()) == sorted(files)
+    assert sorted(file.rpartition("/")[2] for file in data["files"]) == sorted(files)
+    assert list(data["tables"]) == list(data["headlines"])
+    assert list(data["tables"]) == sorted({*names, "figure4", "figure7_headlines"})
+    for name, better, worse in (("figure6", "broadcast", "alpa"), ("figure8", "ensemble", "naive")):
+        by = pd.read_csv(out / f"{name}.csv").pivot(
+            index="case", columns="method", values="measured_s"
+        )
+        gains = by[worse] / by[better]
+        said = f"{min(gains):.2f} to {max(gains):.2f} times as fast as {worse}"
+        assert said in data["headlines"][name]
+    for name, count in (("figure5", 64), ("figure6", 54), ("figure8", 54)):
+        table = pd.read_csv(out / f"{name}.csv")
+        assert len(table) == count == len(data["tables"][name])
+        assert table["verified"].all()
+        assert (table["fastest_s"] <= table["measured_s"]).all()
+        assert (table["where"] == where).all()
+        stamp = json.loads((out / f"{name}.json").read_text())
+        assert stamp["environment"] == data["environment"]
+        assert stamp["predicted"] == data["predicted"]
+        for said in words[where]:
+            assert said in stamp["label"] and table["label"].str.contains(said, regex=False).all()
+    # One link at its rate is what the prediction for one device on one host says.
+    first = pd.read_csv(out / "figure5.csv").iloc[0]
+    rate = data["predicted"]["bandwidth_Bps" if where == "local" else "nic_Bps"]
+    assert first["predicted_s"] == pytest.approx(first["nbytes"] / rate)
+
+
+def test_without_namespaces_figures_are_measured_on_loopback_and_say_why(monkeypatch):
+    from reshard_lab.experiments.places import find_place
+    from reshard_lab.runtime import network
+
+    monkeypatch.setattr(network, "refused", lambda: None)
+    assert find_place(None) == ("emulated", "")
+    monkeypatch.setattr(network, "refused", lambda: "not permitted")
+    assert find_place(None) == ("local", "Not on an emulated cluster: not permitted.")
+    assert find_place("emulated") == ("emulated", "")
+
+
+def test_patience_waits_for_idle_cores_and_measures_again_if_they_were_not(monkeypatch):
+    from reshard_lab.experiments import places
+    from reshard_lab.runtime import measure
+
+    # How busy others are at each look: before (two calm ones in a row), then after the work.
+    looks = iter([0.5, 0.0, 0.5, 0.1, 0.0, 0.9, 0.0, 0.1, 0.2])
+    ticks = [0, 0]
+
+    def cpu_ticks():
+        cpu_ticks.calls += 1
+        if cpu_ticks.calls % 2 == 0:
+            ticks[0] += round(100 * next(looks))
+            ticks[1] += 100
+        return tuple(ticks)
+
+    cpu_ticks.calls = 0
+    monkeypatch.setattr(measure, "cpu_ticks", cpu_ticks)
+    monkeypatch.setattr(places, "_LOOK_S", 0.0)
+    results = iter(["disturbed", "calm"])
+    assert places.when_idle(lambda plan: (plan, next(results)))("plan") == ("plan", "calm")
+    assert next(looks, None) is None
+    monkeypatch.setattr(places, "_PATIENCE_S", 0.0)
+    with pytest.raises(rl.ReshardError, match="other programs keep the cores busy"):
+        places.when_idle(lambda: None)()
+    monkeypatch.setattr(places, "_PATIENCE_S", 60.0)
+    monkeypatch.setattr(measure, "cpu_ticks", lambda: None)
+    with pytest.raises(rl.ReshardError, match="does not say how busy its cores are"):
+        places.when_idle(lambda: None)()
+
+
+def test_a_machine_that_carries_no_speed_is_told_so(monkeypatch):
+    from reshard_lab.experiments import places
+    from reshard_lab.runtime import emulated, network
+
+    monkeypatch.setattr(network, "refused", lambda: None)
+    tried = []
+
+    def refuse(self):
+        tried.append(self.cluster.nic_Bps)
+        raise emulated.SlowError("the NICs were to carry more")
+
+    monkeypatch.setattr(emulated.EmulatedCluster, "__enter__", refuse)
+    text = "no speed of 400Mbit, 200Mbit can be emulated here: .* carry more; or wait for "
+    with pytest.raises(rl.ReshardError, match=text), places.opened("emulated", "", 1, 1, 0):
+        raise AssertionError("not reached")
+    assert tried == [50e6, 25e6]
+
+
+def test_what_fails_for_another_reason_is_not_taken_for_a_slow_machine(monkeypatch):
+    from reshard_lab.experiments import places
+    from reshard_lab.runtime import emulated, network
+
+    def fail(self):
+        raise rl.ReshardError("the process of the pool ended unexpectedly")
+
+    monkeypatch.setattr(network, "refused", lambda: None)
+    monkeypatch.setattr(emulated.EmulatedCluster, "__enter__", fail)
+    said = pytest.raises(rl.ReshardError, match=r"^the process of the pool ended")
+    with said, places.opened("emulated", "", 1, 1, 0):
+        raise AssertionError("not reached")
+
+
+def test_reproduce_refuses_a_folder_it_cannot_make(tmp_path):
+    from reshard_lab.experiments.reproduce import reproduce
+
+    (tmp_path / "file").write_text("")
+    with pytest.raises(rl.ReshardError, match="cannot make folder"):
+        reproduce(tmp_path / "file" / "out")

@@ -1,0 +1,303 @@
+"""Measuring from a notebook, also where it cannot be done; recorded results."""
+
+import importlib.util
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import nbformat
+import pandas as pd
+import pytest
+
+import reshard_lab as rl
+from reshard_lab import experiments
+from reshard_lab.experiments import here, places
+from reshard_lab.experiments.places import Place
+from reshard_lab.runtime.emulated import SlowError
+from support.paths import ROOT
+
+FOUND = importlib.util.spec_from_file_location("run_notebooks", ROOT / "tools" / "notebooks.py")
+tool = importlib.util.module_from_spec(FOUND)
+FOUND.loader.exec_module(tool)
+
+
+class Fake:
+    """Stands for a place to measure: what was asked of it, and a measurement of half the bound."""
+
+    def __init__(self, slow=()):
+        self.slow, self.asked = slow, []
+
+    @contextmanager
+    def opened(self, name, why, nbytes, repeats, warmup):
+        self.asked.append((name, why))
+        if name in self.slow:
+            raise SlowError("the NICs carry too little; use a slower nic, or fewer hosts")
+        done = []
+
+        def measure(plan):
+            environment = {"link": f"fake {name}", "cpu": "a processor", "cpu_share": 0.5}
+            environment |= {"where": name, "torch": "2", "commit": "abc"}
+            done.append(
+                rl.runtime.measure.measurement(plan, [plan.makespan_s * 2], True, environment)
+            )
+            return done[-1]
+
+        def make(hosts, devices):
+            return experiments.model_cluster(hosts, devices)
+
+        yield Place(name, measure, make, "nothing", why, {}), done
+
+
+def cases(make):
+    return experiments.figure5_cases(make, 4096, experiments.FIGURE5[:2], 4096)
+
+
+def test_plans_are_measured_where_the_machine_allows_it(monkeypatch):
+    fake = Fake()
+    monkeypatch.setattr(here, "opened", fake.opened)
+    monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
+    made = experiments.measure_here(cases)
+    assert fake.asked == [("emulated", "")]
+    assert made.place == "emulated"
+    assert len(made.frame) == 16
+    assert list(made.frame["measured_over_predicted"]) == pytest.approx([2.0] * 16)
+    assert "fake emulated, a processor, cores busy 50% at most" in made.label
+    assert set(made.frame["label"]) == {made.label}
+    assert repr(made).startswith("Results(16 rows; Measured: fake emulated")
+    assert made.label in made._repr_html_()
+
+
+def test_a_machine_too_busy_to_emulate_measures_over_loopback_and_says_so(monkeypatch):
+    fake = Fake(slow=("emulated",))
+    monkeypatch.setattr(here, "opened", fake.opened)
+    monkeypatch.setattr(here, "find_place", lambda where: (where or "emulated", ""))
+    made = experiments.measure_here(cases)
+    assert made.place == "local"
+    assert made.label.endswith("Not on an emulated cluster: the NICs carry too little.")
+    with pytest.raises(SlowError):
+        experiments.measure_here(cases, where="emulated")
+
+
+def test_what_starts_processes_of_its_own_finds_its_place(monkeypatch, capsys):
+    monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
+    assert experiments.on_this_machine(str.upper) == "EMULATED"
+
+    def busy(where):
+        if where == "emulated":
+            raise SlowError("too busy; use a slower nic")
+        return where
+
+    def broken(where):
+        raise rl.ReshardError("a mistake")
+
+    assert capsys.readouterr().out == ""
+    assert experiments.on_this_machine(busy) == "local"
+    assert capsys.readouterr().out == "Not on an emulated cluster: too busy.\n"
+    monkeypatch.setattr(here, "find_place", lambda where: ("local", "It is refused."))
+    assert experiments.on_this_machine(busy) == "local"
+    assert capsys.readouterr().out == "It is refused.\n"
+    monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
+    with pytest.raises(rl.ReshardError, match="a mistake"):
+        experiments.on_this_machine(broken)
+
+
+def test_overlap_is_measured_or_skipped(monkeypatch):
+    monkeypatch.setattr(here, "find_place", lambda where: ("local", "Not on an emulated cluster."))
+    assert repr(experiments.overlap_here()) == "skipped: Not on an emulated cluster."
+    monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
+
+    def slow(**how):
+        raise SlowError("too busy; use a slower nic")
+
+    monkeypatch.setattr(here, "overlap_levels", slow)
+    assert repr(experiments.overlap_here()) == "skipped: too busy"
+    names = ["level", "about", "simulated_s", "measured_s", "fastest_s", "slowest_s", "ratio"]
+    row = dict(zip(names[1:], ["x", 1.0, 1.0, 1.0, 1.0, 1.0], strict=True))
+    rows = [
+        row | {"level": str(i), "label": f"a machine, {said}", "verified": said == "sure"}
+        for i, said in enumerate(["sure", "sure", "not sure"])
+    ]
+    monkeypatch.setattr(here, "overlap_levels", lambda **how: pd.DataFrame(rows))
+    made = experiments.overlap_here(repeats=2)
+    assert made.frame.columns.tolist() == names[1:]
+    assert made.label == "a machine, sure (2: no data, so not verified)"
+    monkeypatch.setattr(here, "overlap_levels", lambda **how: pd.DataFrame(rows[:2]))
+    assert experiments.overlap_here().label == "a machine, sure"
+
+
+def rows(*triples):
+    return pd.DataFrame(triples, columns=["case", "method", "predicted_s", "measured_s"])
+
+
+def test_ranking_says_whether_methods_came_in_as_predicted():
+    table = rows(
+        (1, "a", 1.0, 1.1),
+        (1, "b", 2.0, 1.9),
+        (2, "a", 1.0, 2.1),  # predictions are a fifth apart: they may change places
+        (2, "b", 1.2, 2.0),
+        (3, "a", 1.0, 2.1),  # three tenths apart: they may not
+        (3, "b", 1.3, 2.0),
+    )
+    made = experiments.ranking(table, "case")
+    assert made["1"].tolist() == ["a", "b", "b"]
+    assert made["2"].tolist() == ["b", "a", "a"]
+    assert made["as_predicted"].tolist() == [True, True, False]
+    assert made.index.name == "case"
+    assert experiments.ranking(table, ["case"]).index.tolist() == [1, 2, 3]
+    assert experiments.ranking(table, "case", apart=0.5)["as_predicted"].all()
+
+
+@pytest.mark.parametrize(("figure", "count"), [("figure5", 64), ("figure6", 54), ("figure8", 54)])
+def test_recorded_results_are_whole_and_say_where_they_come_from(figure, count):
+    made = experiments.recorded(figure)
+    assert len(made.frame) == count
+    assert made.frame["verified"].all()
+    assert (made.frame["fastest_s"] <= made.frame["measured_s"]).all()
+    assert (made.frame["measured_s"] <= made.frame["slowest_s"]).all()
+    assert made.place == "emulated"
+    assert made.label.startswith("Measured: gloo, emulated ")
+    by = "case" if "case" in made.frame else ["sweep", "hosts", "devices"]
+    assert experiments.ranking(made.frame, by)["as_predicted"].all()
+
+
+def test_results_that_were_not_recorded():
+    with pytest.raises(rl.ReshardError, match="unknown recorded figure 'figure99'"):
+        experiments.recorded("figure99")
+
+
+def test_gpus_are_used_where_there_are_enough(monkeypatch):
+    plan = rl.plan(experiments.suite_task(7))  # 12 devices
+    asked = []
+    monkeypatch.setattr(here, "run", lambda *given: asked.append(given) or "measured")
+    for found, words in ((0, "no GPU"), (1, "one GPU"), (11, "11 GPUs")):
+        monkeypatch.setattr(here, "gpus", lambda found=found: ("H100",) * found)
+        skipped = repr(experiments.on_gpus(plan))
+        assert skipped == f"skipped: the plan has 12 devices, and this machine has {words}"
+    assert not asked
+    monkeypatch.setattr(here, "gpus", lambda: ("H100",) * 12)
+    assert experiments.on_gpus(plan, repeats=5) == "measured"
+    assert asked == [(plan, "torchrun", 5, 3)]
+
+
+def test_recorded_gpu_results_are_shown_when_there_are_any(monkeypatch, tmp_path):
+    monkeypatch.setattr(here, "_RESULTS", (tmp_path / "none", tmp_path))
+    assert repr(experiments.recorded_on_gpus()) == (
+        "skipped: nothing measured on a GPU has been recorded"
+    )
+    pd.DataFrame([{"method": "broadcast", "label": "nccl", "where": "torchrun"}]).to_csv(
+        tmp_path / "gpu.csv", index=False
+    )
+    assert experiments.recorded_on_gpus()["label"].tolist() == ["nccl"]
+
+
+class FakeCluster:
+    """Stands for an EmulatedCluster of which the machine carries 200 Mbit/s; notes what happens."""
+
+    carried = "200Mbit"
+
+    def __init__(self, hosts, devices_per_host, nic):
+        self.nic, self.is_open = nic, False
+
+    def __enter__(self):
+        noted.append(f"enter {self.nic}")
+        if self.nic != self.carried:
+            raise SlowError(f"the NICs carry less than {self.nic}")
+        self.is_open = True
+        return self
+
+    def __exit__(self, *error):
+        noted.append(f"exit {self.nic}")
+        self.is_open = False
+
+
+noted = []
+
+
+@pytest.fixture
+def clusters(monkeypatch):
+    noted.clear()
+    monkeypatch.setattr("reshard_lab.runtime.emulated.EmulatedCluster", FakeCluster)
+    monkeypatch.setattr("reshard_lab.runtime.network.need_namespaces", lambda: None)
+
+
+def test_the_fastest_cluster_that_is_carried_is_entered_and_left(clusters, monkeypatch):
+    with places.emulated(2, 1) as found:
+        assert found.nic == "200Mbit" and found.is_open
+    assert not found.is_open
+    assert noted == ["enter 400Mbit", "enter 200Mbit", "exit 200Mbit"]
+    with pytest.raises(SlowError, match="mine"), places.emulated(2, 1) as found:
+        raise SlowError("mine")  # is not taken for one of the cluster's
+    assert not found.is_open and noted[3:] == noted[:3]
+    monkeypatch.setattr(FakeCluster, "carried", "none")
+    text = "no speed of 400Mbit, 200Mbit can be emulated here: the NICs carry less than 200Mbit; or"
+    with pytest.raises(SlowError, match=text), places.emulated(2, 1):
+        raise AssertionError("not reached")
+
+
+def test_patience_is_for_what_is_measured_on_entry(clusters, monkeypatch):
+    """Each entry waits for idle cores, and is made again if others were at work meanwhile."""
+    busy = iter([0.9, 0.0, 0.0, 0.9, 0.0, 0.0, 0.0, 0.0, 0.0, 0.9, 0.0, 0.0, 0.0])
+
+    def share(_):
+        noted.append(next(busy))
+        return noted[-1]
+
+    monkeypatch.setattr(places, "_LOOK_S", 0.0)
+    monkeypatch.setattr("reshard_lab.runtime.measure.cpu_ticks", lambda: (1, 1))
+    monkeypatch.setattr("reshard_lab.runtime.measure.cpu_share", share)
+    with places.emulated(2, 1, patient=True) as found:
+        assert found.is_open
+    assert noted == [
+        *(0.9, 0.0, 0.0, "enter 400Mbit", 0.9),  # too slow, but others were at work
+        *(0.0, 0.0, "enter 400Mbit", 0.0),
+        *(0.0, 0.0, "enter 200Mbit", 0.9),
+        *(0.0, 0.0, "exit 200Mbit", "enter 200Mbit", 0.0, "exit 200Mbit"),
+    ]
+
+
+SOURCES = (
+    "print('one')\nprint('two')",
+    "from reshard_lab import widgets\nwidgets.strategy_explorer(chunks=2)",
+    "1 + 1",
+)
+
+
+@pytest.mark.slow
+def test_running_a_notebook_twice_stores_the_same(tmp_path):
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell(s, id=f"c{i:02}") for i, s in enumerate(SOURCES, 1)]
+    path = tmp_path / "made.ipynb"
+    nbformat.write(notebook, path)
+    tool.run(path)
+    first = path.read_bytes()
+    tool.run(path)
+    assert path.read_bytes() == first
+    stored = nbformat.read(path, as_version=4)
+    assert stored.metadata.language_info == {"name": "python"}
+    assert [c.execution_count for c in stored.cells] == [1, 2, 3]
+    assert set(stored.cells[1].outputs[0].data) == {"text/plain", "text/html"}
+    assert stored.cells[2].outputs[0].data["text/plain"] == "2"
+
+
+def test_a_notebook_with_a_warning_is_not_stored():
+    notebook = nbformat.v4.new_notebook()
+    warning = nbformat.v4.new_output("stream", name="stderr", text="FutureWarning")
+    notebook.cells = [nbformat.v4.new_code_cell("1", id="c01", outputs=[warning])]
+    with pytest.raises(ValueError, match=r"made.ipynb, cell c01 wrote a warning: FutureWarning"):
+        tool.tidy(notebook, "made.ipynb")
+
+
+@pytest.mark.parametrize(
+    ("shares", "words"),
+    [
+        ([0.2, 0.5], ", cores busy 50% at most; every"),
+        ([0.2, 0.97], ", cores busy 97% at most (there they may have made the times); every"),
+        ([0.2, None], ", how busy the cores were is not known; every"),
+    ],
+)
+def test_a_label_says_how_busy_the_cores_were(shares, words):
+    stamp = {"link": "a link", "cpu": "a processor"}
+    place = Place("local", None, None, "a guess", "", {})
+    done = [SimpleNamespace(environment=stamp | {"cpu_share": share}) for share in shares]
+    environment, label = places.label_of(place, done)
+    assert words in label
+    assert environment["cpu_share"] == (None if None in shares else max(shares))

@@ -1,0 +1,195 @@
+"""Schedules and torch.distributed.pipelining: its CSV, its own schedules, its runtime."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import reshard_lab as rl
+from reshard_lab import pipeline
+from support.paths import PROGRAMS
+
+
+def torch_order(name: str, stages: int, chunks: int, microbatches: int, path: Path):
+    """The order of one of torch's own schedule classes, read from its dump; None if refused."""
+    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    pieces = [
+        types.SimpleNamespace(
+            num_stages=stages * chunks,
+            group_size=stages,
+            group_rank=0,
+            stage_index=c * stages,
+            is_first=c == 0,
+            is_last=False,
+            submod=None,
+        )
+        for c in range(chunks)
+    ]
+    try:
+        made = getattr(schedules, name)(pieces, microbatches, loss_fn=lambda out, target: out)
+    except ValueError:  # torch wants rounds of equal size
+        return None
+    made._dump_csv(str(path), format="compute_only")
+    return pipeline.from_torch_csv(path)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+def test_interleaved_is_torchs(chunks, tmp_path):
+    compared = 0
+    for stages in range(2, 6):
+        for microbatches in range(1, 14):
+            theirs = torch_order(
+                "ScheduleInterleaved1F1B", stages, chunks, microbatches, tmp_path / "order.csv"
+            )
+            if theirs is not None:
+                ours = pipeline.schedule("interleaved_1f1b", stages, microbatches, chunks)
+                assert ours == theirs, (stages, microbatches)
+                compared += 1
+    assert compared > 30
+
+
+def test_zero_bubble_is_torchs(tmp_path):
+    compared = 0
+    for stages in range(2, 6):
+        for microbatches in range(1, 14):
+            theirs = torch_order(
+                "ScheduleInterleavedZeroBubble", stages, 1, microbatches, tmp_path / "order.csv"
+            )
+            if theirs is not None:
+                assert pipeline.schedule("zero_bubble", stages, microbatches) == theirs
+                compared += 1
+    assert compared > 30
+
+
+def dump_of(name: str, stages: int, microbatches: int, path: Path) -> None:
+    """Compute-only CSV of one of torch's schedules with one stage a rank."""
+    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    made = getattr(schedules, name).__new__(getattr(schedules, name))
+    made._num_stages, made._n_microbatches, made.pp_group_size = stages, microbatches, stages
+    rows = made._get_pipeline_order()
+    lines = (",".join("" if a is None else str(a) for a in rows[r]) for r in range(stages))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_torchs_gpipe_is_read(tmp_path):
+    dump_of("ScheduleGPipe", 3, 4, tmp_path / "gpipe.csv")
+    assert "REDUCE_GRAD" in (tmp_path / "gpipe.csv").read_text()
+    assert pipeline.from_torch_csv(tmp_path / "gpipe.csv") == pipeline.schedule("gpipe", 3, 4)
+
+
+def test_torchs_1f1b_numbers_the_last_stage_from_1_and_is_refused(tmp_path):
+    dump_of("Schedule1F1B", 3, 4, tmp_path / "1f1b.csv")
+    rows = (tmp_path / "1f1b.csv").read_text().splitlines()
+    assert "2F0" not in rows[2].split(",")
+    assert "2F4" in rows[2].split(",")
+    with pytest.raises(rl.ReshardError, match=r"1f1b.csv: .* not complete: .*F4"):
+        pipeline.from_torch_csv(tmp_path / "1f1b.csv")
+
+
+@pytest.mark.parametrize("name", pipeline.SCHEDULES)
+@pytest.mark.parametrize(("stages", "microbatches"), [(1, 1), (3, 2), (4, 9)])
+@pytest.mark.parametrize("delay_weights", [False, True])
+def test_csv_round_trip(name, stages, microbatches, delay_weights, tmp_path):
+    made = pipeline.schedule(name, stages, microbatches, delay_weights=delay_weights)
+    text = pipeline.to_torch_csv(made, tmp_path / "order.csv")
+    assert (tmp_path / "order.csv").read_text() == text
+    assert pipeline.from_torch_csv(tmp_path / "order.csv") == made
+
+
+def test_csv_cells_are_torchs(tmp_path):
+    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    made = pipeline.schedule("interleaved_1f1b", 2, 4, delay_weights=True)
+    rows = [line.split(",") for line in pipeline.to_torch_csv(made).splitlines()]
+    for rank, row in enumerate(rows):
+        for cell, op in zip(row, made[rank], strict=True):
+            action = schedules._Action.from_str(cell)
+            letter, (microbatch, chunk) = op[0], op[1:].split(".")
+            assert action.computation_type.value == letter
+            assert action.microbatch_index == int(microbatch)
+            assert action.stage_index == int(chunk) * 2 + rank
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (["0F0,0SEND_F0,0B0"], "rank 0 has '0SEND_F0', which is not a compute op"),
+        (["0F0,3F0,0B0,3B0", "1F0,2F0,1B0,2B0"], "rank 0 has '3F0', but with 2 ranks piece 3"),
+        (["0F0,0B0", "1F0"], "stage 1 runs F0 but never B0"),
+        (["0F0,0F1,0B0,0B1", "1F0,1B1,1F1,1B0"], "stage 1 runs B1 before F1"),
+    ],
+)
+def test_bad_csv(rows, words, tmp_path):
+    (tmp_path / "bad.csv").write_text("\n".join(rows))
+    with pytest.raises(rl.ReshardError, match=words):
+        pipeline.from_torch_csv(tmp_path / "bad.csv")
+
+
+def test_the_runtime_wants_one_stage_a_piece():
+    pytest.importorskip("torch.distributed.pipelining.schedules")
+    schedule = pipeline.schedule("interleaved_1f1b", 2, 4)
+    with pytest.raises(rl.ReshardError, match="has 2 pieces of the model a rank, but 1 stages"):
+        pipeline.torch_runtime(schedule, [None], None)
+
+
+def run_ranks(schedule: list[list[str]], pieces: int, folder: Path) -> list[dict]:
+    """Run one batch on a process for each stage of ``schedule``; the results by rank."""
+    torch = pytest.importorskip("torch")
+    (folder / "schedule.json").write_text(json.dumps(schedule))
+    (folder / "pieces.json").write_text(json.dumps(pieces))
+    ranks = len(schedule)
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": ":".join(p for p in sys.path if p),
+    }
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAMS / "pipeline_torch_worker.py"), str(ranks), folder],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=300)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # it and its ranks
+            process.wait()
+    assert process.returncode == 0, output[-4000:]
+    return [torch.load(folder / f"{r}.pt") for r in range(ranks)]
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize(
+    ("name", "ranks", "microbatches", "pieces"),
+    [("eager_1f1b", 4, 8, 4), ("interleaved_1f1b", 2, 4, 4)],
+)
+def test_torchs_runtime_trains_in_our_order(name, ranks, microbatches, pieces, tmp_path):
+    """On gloo ranks; gradients and losses are those of one process with the whole batch."""
+    torch = pytest.importorskip("torch")
+    from programs.pipeline_torch_worker import batch, layers
+
+    schedule = pipeline.schedule(name, ranks, microbatches)
+    results = run_ranks(schedule, pieces, tmp_path)
+
+    model, (x, y) = layers(pieces), batch()
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    expected = {name: parameter.grad for name, parameter in model.named_parameters()}
+    found = {name: g for result in results for name, g in result["gradients"].items()}
+    assert found.keys() == expected.keys()
+    for key, gradient in expected.items():
+        torch.testing.assert_close(found[key], gradient, rtol=1e-5, atol=1e-7)
+    mean = torch.stack(results[-1]["losses"]).mean()
+    torch.testing.assert_close(mean, loss.detach(), rtol=1e-5, atol=1e-7)
+    csv = [line.split(",") for line in pipeline.to_torch_csv(schedule).splitlines()]
+    assert [result["done"] for result in results] == csv

@@ -1,0 +1,238 @@
+"""Measured bars as SVG: heights, whiskers and marks against the table; where it was measured."""
+
+import math
+import re
+import xml.etree.ElementTree as ET
+
+import pandas as pd
+import pytest
+
+import reshard_lab as rl
+from reshard_lab import plots
+from reshard_lab.plots.measured import fill_index
+from reshard_lab.plots.measurements import records
+from reshard_lab.plots.palette import METHODS
+from support.paths import RESULTS
+from support.svg_pages import assert_readable
+from support.svg_pages import read as page_of
+
+SVG = "{http://www.w3.org/2000/svg}"
+HIGH = 240
+
+
+def table() -> pd.DataFrame:
+    """Times of 1 to 4 s for two methods in two cases."""
+    rows = [
+        (1, "send_recv", 4.0, 3.5, 5.0, 3.0, 3.25, 1.0),
+        (1, "broadcast", 2.0, 1.75, 2.25, 1.5, 1.6, 1.0),
+        (2, "send_recv", 3.0, 3.0, 3.0, 3.0, 3.0, 0.5),
+        (2, "broadcast", 1.0, 0.75, 1.25, 1.0, 1.0, 0.5),
+    ]
+    names = ["case", "method", "measured_s", "fastest_s", "slowest_s"]
+    names += ["predicted_s", "simulated_s", "lower_bound_s"]
+    made = pd.DataFrame(rows, columns=names)
+    pairs = {"measured": "measured", "low": "slowest", "high": "fastest", "predicted": "predicted"}
+    rates = {f"{rate}_Gbps": 2 / made[f"{time}_s"] for rate, time in pairs.items()}
+    rates |= {"simulated_Gbps": 2 / made.simulated_s, "bound_Gbps": 2 / made.lower_bound_s}
+    where = {"link": "gloo, emulated 400 Mbit/s NICs, 2 cores", "cpu": "A processor"}
+    return made.assign(**rates, **where)
+
+
+def bars(drawn: str) -> list[tuple[float, float, float]]:
+    """(x, bottom, height) of the outlined bars, legend left out."""
+    found = [
+        [float(r.get(key)) for key in ("x", "y", "height")]
+        for r in ET.fromstring(drawn).findall(f"{SVG}rect")
+        if r.get("stroke")
+    ]
+    return [(x, y + high, high) for x, y, high in found]
+
+
+def paths(drawn: str) -> list[list[float]]:
+    """Numbers of the marks on the bars: whisker, diamond and cross of each."""
+    marks = [p.get("d") for p in ET.fromstring(drawn).findall(f"{SVG}path")]
+    return [[float(n) for n in re.findall(r"-?[0-9.]+", d)] for d in marks]
+
+
+@pytest.mark.parametrize("what", ["time", "bandwidth"])
+def test_bars_whiskers_and_marks_stand_where_the_table_says(what):
+    frame = table()
+    unit = "s" if what == "time" else "Gbps"
+    drawn = plots.draw_measured(frame, what).svg
+    found = bars(drawn)
+    (bottom,) = {y for _, y, _ in found}
+    most = max(frame[f"{n}_{unit}"].max() for n in ("measured", "predicted", "simulated"))
+    if what == "time":
+        most = 5.0  # the slowest run
+    else:
+        most = max(most, frame.high_Gbps.max(), frame.bound_Gbps.max())
+    scale = HIGH / most
+    value = frame[f"measured_{unit}"]
+    assert [high for _, _, high in found] == pytest.approx(list(value * scale), abs=0.02)
+    centres = {t.text: float(t.get("x")) for t in ET.fromstring(drawn).iter(f"{SVG}text")}
+    for group, (one, two) in zip("12", zip(found[::2], found[1::2], strict=True), strict=True):
+        assert (one[0] + two[0]) / 2 + 17 == pytest.approx(centres[group])  # 34 wide
+        assert two[0] - one[0] == 34
+    low, high = ("fastest_s", "slowest_s") if what == "time" else ("low_Gbps", "high_Gbps")
+    marks = paths(drawn)
+    assert len(marks) == 12
+    for i, row in frame.iterrows():
+        whisker, diamond, cross = marks[3 * i : 3 * i + 3]
+        # "M x low h6 M x low L x high M x high h6"
+        assert whisker[1] == pytest.approx(bottom - row[low] * scale, abs=0.02)
+        assert whisker[6] == pytest.approx(bottom - row[high] * scale, abs=0.02)
+        assert diamond[1] == pytest.approx(bottom - row[f"predicted_{unit}"] * scale, abs=0.02)
+        assert cross[1] + cross[3] / 2 == pytest.approx(
+            bottom - row[f"simulated_{unit}"] * scale, abs=0.02
+        )
+    bounds = [
+        (bottom - float(line.get("y1"))) / scale
+        for line in ET.fromstring(drawn).findall(f"{SVG}line")
+        if line.get("stroke-dasharray")
+    ]
+    name = "lower_bound_s" if what == "time" else "bound_Gbps"
+    assert bounds == pytest.approx([frame[name][0], frame[name][2]], abs=0.02)
+
+
+def test_the_picture_says_where_it_was_measured_and_what_the_signs_are():
+    figure = plots.draw_measured(table(), "time", "Figure 9")
+    page = assert_readable(figure.svg)
+    words = page.words()
+    legend = {"send_recv", "broadcast", "predicted", "simulated", "fastest to slowest run", "bound"}
+    assert legend <= set(words)
+    said = "Measured: gloo, emulated 400 Mbit/s NICs, 2 cores, A processor."
+    assert said in " ".join(words) and said in figure.alt
+    assert {"Figure 9", "case of table 2", "time", "1", "2", "0 s", "5 s"} <= set(words)
+    assert "send_recv: measured 4 s, predicted 3 s" in figure.alt
+    assert figure.svg == plots.draw_measured(records(table()), "time", "Figure 9").svg
+
+
+def test_the_values_stand_in_a_table_beside_the_picture():
+    figure = plots.draw_measured(table(), "time")
+    head, *rows = figure.rows
+    names = ("measured", "fastest run", "slowest run", "predicted", "simulated", "bound")
+    assert head == ("case of table 2", "method", *names)
+    assert rows[0] == ("1", "send_recv", "4 s", "3.5 s", "5 s", "3 s", "3.25 s", "1 s")
+    assert [row[:3] for row in rows[1:]] == [
+        ("1", "broadcast", "2 s"),
+        ("2", "send_recv", "3 s"),
+        ("2", "broadcast", "1 s"),
+    ]
+    page = figure._repr_html_()
+    found = ET.fromstring(page[page.index("<table>") : page.index("</details>")])
+    cells = [tuple(cell.text for cell in row) for row in found.iter("tr")]
+    assert cells == list(figure.rows)
+    rates = plots.draw_measured(table().drop(columns="simulated_Gbps")).rows
+    assert rates[0][2:5] == ("measured (Gbit/s)", "fastest run (Gbit/s)", "slowest run (Gbit/s)")
+    assert "simulated (Gbit/s)" not in rates[0]
+    # 2 Gbit in 4 s; at best in 3.5 s, at worst in 5 s.
+    assert rates[1][2:5] == ("0.5", "0.571", "0.4")
+
+
+def test_of_many_bars_the_ends_of_every_method_are_told():
+    many = pd.concat([table().assign(case=table().case + 2 * i) for i in range(5)])
+    many.iloc[-1, many.columns.get_loc("measured_s")] = 0.125
+    alt = plots.draw_measured(many, "time").alt
+    assert (
+        "send_recv: measured 3 s (2) to 4 s (1); broadcast: measured 125 ms (10) to 2 s (1)" in alt
+    )
+    few = plots.draw_measured(many.iloc[:16], "time").alt
+    assert few.count("measured") == 16 and "8, broadcast: measured 1 s, predicted 1 s" in few
+    alike = plots.draw_measured(many.assign(measured_s=2.0), "time").alt
+    assert "send_recv: measured 2 s (1);" in alike
+
+
+def test_without_a_place_nothing_is_drawn():
+    with pytest.raises(rl.ReshardError, match="does not say where it was measured"):
+        plots.draw_measured(table().drop(columns="link"))
+    with pytest.raises(rl.ReshardError, match="does not say where it was measured"):
+        plots.draw_measured(table().assign(cpu=math.nan))
+    labelled = table().drop(columns=["link", "cpu"]).assign(label="Measured: over there.")
+    assert "Measured: over there." in page_of(plots.draw_measured(labelled).svg).words()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f.iloc[:0], "there are no rows"),
+        (lambda f: f.drop(columns="measured_s"), "no column measured_s; give a table"),
+        (lambda f: f.drop(columns="case"), "does not say which case a row is"),
+        (lambda f: f.assign(measured_s=[1, 2, math.inf, 4]), "send_recv in case of table 2 2 has"),
+        (lambda f: pd.concat([f] * 65), "up to 256 bars, not 260"),
+    ],
+)
+def test_tables_that_cannot_be_drawn_are_refused(change, message):
+    with pytest.raises(rl.ReshardError, match=message):
+        plots.draw_measured(change(table()), "time")
+    with pytest.raises(rl.ReshardError, match=r"unknown quantity 'tim'.*did you mean 'time'"):
+        plots.draw_measured(table(), "tim")
+
+
+def test_infinite_bounds_and_missing_simulations_are_left_out():
+    frame = table().drop(columns="simulated_Gbps").assign(bound_Gbps=math.inf)
+    drawn = plots.draw_measured(frame).svg
+    words = page_of(drawn).words()
+    assert "simulated" not in words and "bound" not in words
+    assert len(paths(drawn)) == 8
+
+
+def test_bounds_far_above_all_bars_are_left_out():
+    """The slowest run took 5 s: a bound of 9.9 s stretches the axis, one of 10 s does not."""
+    for far, drawn_to in ((9.9, 9.9), (10.0, 5.0)):
+        frame = table().assign(lower_bound_s=[1.0, 1.0, far, far])
+        figure = plots.draw_measured(frame, "time")
+        found = bars(figure.svg)
+        assert [high for _, _, high in found] == pytest.approx(
+            [value * HIGH / drawn_to for value in frame.measured_s], abs=0.02
+        )
+        lines = [
+            float(line.get("y1"))
+            for line in ET.fromstring(figure.svg).findall(f"{SVG}line")
+            if line.get("stroke-dasharray")
+        ]
+        (bottom,) = {y for _, y, _ in found}
+        shown = [b for b in (1.0, far) if b <= drawn_to]
+        assert [(bottom - y) * drawn_to / HIGH for y in lines] == pytest.approx(shown, abs=0.02)
+        assert figure.rows[-1][-1] == f"{far:g} s"
+
+
+def test_measurements_are_drawn_as_they_are():
+    environment = {"link": "gloo, loopback, 2 cores", "cpu": "A processor"}
+    one = rl.Measurement(
+        *("broadcast", "auto", ((4,),), 125_000_000, 100, (1.0, 4.0, 2.0), True, 1.5, 1.0),
+        environment=environment,
+        predicted_here=True,
+    )
+    figure = plots.draw_measured([one], "bandwidth")
+    assert "broadcast, auto: measured 0.5 Gbit/s, predicted 0.667 Gbit/s" in figure.alt
+    assert "Measured: gloo, loopback, 2 cores, A processor." in figure.alt
+    assert {"119.2 MiB", "broadcast, auto"} <= set(assert_readable(figure.svg).words())
+
+
+def test_a_prediction_for_another_network_is_not_drawn_beside_a_measurement():
+    environment = {"link": "gloo, loopback, 2 cores", "cpu": "A processor"}
+    given = "broadcast", "auto", ((4,),), 125_000_000, 100, (1.0, 4.0, 2.0), True, 1.5, 1.0
+    there, here = (rl.Measurement(*given, environment, known) for known in (False, True))
+    alone, beside = (plots.draw_measured([one], "time") for one in (there, here))
+    assert "predicted" not in alone.alt and "predicted 1.5 s" in beside.alt
+    assert {"predicted", "bound"} <= set(page_of(beside.svg).words())
+    assert not {"predicted", "bound"} & set(page_of(alone.svg).words())
+    assert alone.caption.startswith("Measured. ")
+    assert len(paths(beside.svg)) == len(paths(alone.svg)) + 1  # the diamond on the bar
+
+
+def test_methods_look_as_in_the_static_figures():
+    looks = [fill_index(name, 0) for name in METHODS]
+    colours = [look.color for look in METHODS.values()]
+    assert [plots.svg.fill(i) for i in looks] == colours
+    plain = [not look.hatch for look in METHODS.values()]
+    assert [not plots.svg.hatch(i) for i in looks] == plain
+
+
+@pytest.mark.parametrize("name", ["figure5", "figure6", "figure8"])
+@pytest.mark.parametrize("what", ["time", "bandwidth"])
+def test_kept_results_can_be_read(name, what):
+    frame = pd.read_csv(RESULTS / f"{name}.csv")
+    figure = plots.draw_measured(frame, what)
+    assert_readable(figure.svg)
+    assert len(bars(figure.svg)) == len(frame)

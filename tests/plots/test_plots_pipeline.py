@@ -1,0 +1,340 @@
+"""Pipelines over time: bars where the events are, nothing cut, few elements, memory in steps."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reshard_lab as rl
+from reshard_lab import pipeline, plots
+from reshard_lab.pipelining.timeline import Event
+from reshard_lab.plots import palette, svg
+from reshard_lab.plots.memory import draw_memory
+from reshard_lab.plots.pipeline import LOOKS, MOST_BARS, MOST_NUMBERS, draw_pipeline
+from support.svg_pages import assert_readable
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def timeline(name="1f1b", stages=3, microbatches=4, transfer_s=0.5, **how):
+    lists = pipeline.schedule(name, stages, microbatches, delay_weights=how.pop("halves", False))
+    return pipeline.simulate(lists, 1, 2, transfer_s, **how)
+
+
+def bars(drawn: str) -> dict[float, dict[str, list[tuple[float, float]]]]:
+    """By y of a row, by colour, the outlined boxes as (x, width)."""
+    found: dict[float, dict[str, list[tuple[float, float]]]] = {}
+    for path in ET.fromstring(drawn).iter(f"{SVG}path"):
+        if path.get("stroke") is None or path.get("fill") == "none":
+            continue
+        for x, y, wide in re.findall(r"M(\S+) (\S+)h(\S+)v", path.get("d")):
+            colours = found.setdefault(float(y), {})
+            colours.setdefault(path.get("fill"), []).append((float(x), float(wide)))
+    return found
+
+
+def ends_of_axis(drawn: str) -> tuple[float, float]:
+    """x of time 0 and of the end of the axis, the longest level line."""
+    lines = [
+        (float(line.get("x1")), float(line.get("x2")))
+        for line in ET.fromstring(drawn).iter(f"{SVG}line")
+        if line.get("y1") == line.get("y2")
+    ]
+    return max(lines, key=lambda ends: ends[1] - ends[0])
+
+
+def texts(drawn: str) -> list[str]:
+    return [element.text for element in ET.fromstring(drawn).iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize("how", [{}, {"overlap": False}, {"halves": True}, {"transfer_s": 0}])
+@pytest.mark.parametrize("name", ["1f1b", "zero_bubble", "interleaved_1f1b", "inference"])
+def test_bars_lie_where_the_events_are(name, how):
+    made = timeline(name, **how)
+    drawn = draw_pipeline(made).svg
+    left, right = ends_of_axis(drawn)
+    scale = (right - left) / made.makespan_s
+    found = bars(drawn)
+    rows = [r for r in made.rows if any(e.row == r for e in made.events)]
+    assert len(found) == len(rows)
+    for y, row in zip(sorted(found), rows, strict=True):
+        events = [e for e in made.events if e.row == row]
+        colours = {svg.fill(LOOKS[e.what]) for e in events}
+        assert set(found[y]) == colours
+        for colour in colours:
+            expected = [
+                (left + e.start_s * scale, (e.end_s - e.start_s) * scale)
+                for e in events
+                if svg.fill(LOOKS[e.what]) == colour
+            ]
+            for box, other in zip(sorted(found[y][colour]), sorted(expected), strict=True):
+                assert box == pytest.approx(other, abs=0.011)
+
+
+def test_several_pipelines_share_one_axis():
+    both = {"slow": timeline(overlap=False), "quick": timeline("eager_1f1b")}
+    figure = draw_pipeline(both)
+    left, right = ends_of_axis(figure.svg)
+    longest = both["slow"].makespan_s
+    found = bars(figure.svg)
+    ys = sorted(found)
+    rows = len(both["slow"].rows)
+    assert len(ys) == 2 * rows
+    ends = [
+        max(x + wide for y in part for boxes in found[y].values() for x, wide in boxes)
+        for part in (ys[:rows], ys[rows:])
+    ]
+    for end, made in zip(ends, both.values(), strict=True):
+        assert end == pytest.approx(left + (right - left) * made.makespan_s / longest, abs=0.02)
+    # the makespan of each is a dashed line
+    dashed = [
+        float(line.get("x1"))
+        for line in ET.fromstring(figure.svg).iter(f"{SVG}line")
+        if line.get("stroke-dasharray")
+    ]
+    assert dashed == pytest.approx(ends, abs=0.02)
+    for name, made in both.items():
+        assert name in texts(figure.svg)
+        share = f"bubble {made.bubble_share:.1%}"
+        for words in (figure.caption, figure.alt, " ".join(texts(figure.svg))):
+            assert share in words
+            assert f"exposed communication {made.exposed_communication_share:.1%}" in words
+    assert f"{name}: 3 stages and 4 links over time carry 4 microbatches in" in figure.alt
+
+
+def test_kinds_differ_by_more_than_colour():
+    """Every kind of the same row differs by its hatch from the others, and by colour."""
+    on_stages = {svg.hatch(LOOKS[k]) for k in ("forward", "input gradient", "weight gradient")}
+    assert len(on_stages) == 3
+    assert svg.hatch(LOOKS["backward"]) not in {svg.hatch(LOOKS["forward"])}
+    assert svg.hatch(LOOKS["activation"]) != svg.hatch(LOOKS["gradient"])
+    assert len({svg.fill(look) for look in LOOKS.values()}) == len(LOOKS)
+    words = texts(draw_pipeline(timeline(halves=True)).svg)
+    assert {"F: forward", "I: input gradient", "W: weight gradient"} <= set(words)
+    assert {"activation sent on", "gradient sent back"} <= set(words)
+    assert "B: backward" not in words
+
+
+def test_hatches_lie_over_their_bars():
+    """The same boxes once more under the hatch of their kind, and none over plain kinds."""
+    drawn = draw_pipeline(timeline(halves=True)).svg
+    shapes: dict[str, list[str]] = {}
+    for path in ET.fromstring(drawn).iter(f"{SVG}path"):
+        shapes.setdefault(path.get("d"), []).append(path.get("fill"))
+    for kind in ("forward", "input gradient", "weight gradient", "activation", "gradient"):
+        look = LOOKS[kind]
+        fills = [f for f in shapes.values() if f[0] == svg.fill(look) and len(f[0]) == 7]
+        bars_of_kind = [f for f in fills if f[1:] == [svg.hatch(look)] * bool(svg.hatch(look))]
+        assert len(bars_of_kind) >= 2, kind
+
+
+def test_ops_carry_their_numbers():
+    made = timeline(stages=2, microbatches=3)
+    words = texts(draw_pipeline(made).svg)
+    ops = [e.op for e in made.events if e.row.startswith("stage")]
+    assert sorted(w for w in words if re.fullmatch(r"[FB]\d", w)) == sorted(ops)
+    numbers = [e.op[1:] for e in made.events if e.row.startswith("link")]
+    assert sorted(w for w in words if re.fullmatch(r"\d", w)) == sorted(numbers)
+    for stage in (0, 1):
+        idle = made.shares[stage]
+        assert f"{idle.communication + idle.bubble:.0%} idle" in words
+
+
+def test_many_ops_are_few_elements():
+    """Numbers are left out, of the links first; bars of a kind are one path."""
+    made = timeline(stages=8, microbatches=64)
+    assert len(made.events) > 4 * MOST_NUMBERS
+    drawn = draw_pipeline(made).svg
+    assert len(list(ET.fromstring(drawn).iter())) < 256
+    assert sum(len(b) for kinds in bars(drawn).values() for b in kinds.values()) == len(made.events)
+    assert not any(re.fullmatch(r"[FB]?\d+", words) for words in texts(drawn))
+    some = timeline(stages=8, microbatches=10, transfer_s=2)  # links have room for numbers
+    assert len(some.events) > MOST_NUMBERS >= 2 * 8 * 10
+    drawn = draw_pipeline(some).svg
+    numbers = [words for words in texts(drawn) if re.fullmatch(r"\d+", words)]
+    assert 0 < len(numbers) <= 2 * 8 * 10
+    links = {y: kinds for y, kinds in bars(drawn).items() if svg.fill(LOOKS["gradient"]) in kinds}
+    ys = [float(t.get("y")) for t in ET.fromstring(drawn).iter(f"{SVG}text") if t.text in numbers]
+    assert max(ys) < min(links)
+
+
+def test_events_alone_are_drawn_as_well():
+    """As a measured run gives them: no record, so the caption has the idle time alone."""
+    made = timeline(stages=2)
+    alone = draw_pipeline({"measured": [tuple(e) for e in made.events]})
+    assert bars(alone.svg) == bars(draw_pipeline({"measured": made}).svg)
+    idle = sum(s.communication + s.bubble for s in made.shares) / 2
+    assert f"measured: {made.makespan_s:.4g} s; stages idle {idle:.1%}" in alone.caption
+    peaks = ", ".join(map(str, made.peak_live))
+    assert draw_memory(made.events).caption.endswith(f"peaks: {peaks}.")
+
+
+names = st.sampled_from(pipeline.SCHEDULES)
+
+
+@given(names, st.integers(1, 6), st.integers(1, 20), st.sampled_from([0, 0.1, 3]), st.booleans())
+@settings(max_examples=60)
+def test_nothing_is_cut_or_covered(name, stages, microbatches, transfer_s, overlap):
+    made = timeline(name, stages, microbatches, transfer_s, overlap=overlap)
+    eager = timeline("eager_1f1b", stages, microbatches, transfer_s * 1e-3)
+    for given_records in (made, {"one of two with a long name": made, "second": eager}):
+        assert_readable(draw_pipeline(given_records).svg)
+        assert_readable(draw_memory(given_records).svg)
+
+
+def test_the_same_record_gives_the_same_picture():
+    for draw in (draw_pipeline, draw_memory):
+        one, other = (draw({"a": timeline(), "b": timeline("gpipe")}) for _ in range(2))
+        assert (one.svg, one.caption, one.alt) == (other.svg, other.caption, other.alt)
+        assert draw(timeline(), "mine").caption == "mine"
+
+
+def steps(drawn: str) -> list[list[tuple[float, float]]]:
+    """The corners of every step line as (x, y)."""
+    made = []
+    for path in ET.fromstring(drawn).iter(f"{SVG}path"):
+        if path.get("fill") != "none":
+            continue
+        corners = [tuple(map(float, re.match(r"M(\S+) ([^H]+)", path.get("d")).groups()))]
+        for x, y in re.findall(r"H(\S+?)V([^H]+)", path.get("d")):
+            corners.append((float(x), float(y)))
+        made.append(corners)
+    return made
+
+
+def test_memory_steps_are_the_live_microbatches():
+    """1F1B, 2 stages, 2 microbatches, no transfers: 0 1 2 1 0 and 0 1 1 0, counted by hand."""
+    made = timeline(stages=2, microbatches=2, transfer_s=0)
+    figure = draw_memory(made)
+    left, right = ends_of_axis(figure.svg)
+    second = (right - left) / made.makespan_s
+    first, last = steps(figure.svg)
+    # stage 0: F0 0-1, F1 1-2, B0 4-6, B1 7-9; stage 1: F0 1-2, B0 2-4, F1 4-5, B1 5-7
+    at = [round((x - left) / second, 2) for x, _ in first]
+    floor = max(y for _, y in first)
+    unit = (floor - min(y for _, y in first)) / 2
+    assert at == [0, 1, 6, 9]
+    assert [round((floor - y) / unit, 2) for _, y in first] == [1, 2, 1, 0]
+    floor = max(y for _, y in last)
+    assert [round((floor - y) / unit, 2) for _, y in last] == [0, 1, 1, 0]
+    assert [round((x - left) / second, 2) for x, _ in last] == [0, 1, 4, 7]
+    assert {"stage 0", "stage 1", "peak 2", "peak 1", "live microbatches"} <= set(texts(figure.svg))
+
+
+def test_memory_in_bytes_where_they_are_known():
+    sized = timeline(stages=2, activation_bytes=["1MiB", "3MiB"])
+    figure = draw_memory(sized)
+    assert "bytes of live activations" in texts(figure.svg)
+    assert {"peak 2 MiB", "peak 3 MiB"} <= set(texts(figure.svg))
+    assert figure.caption == "Bytes of live activations over time, by stage; peaks: 2 MiB, 3 MiB."
+    mixed = draw_memory({"sized": sized, "other": timeline(stages=2)})
+    assert "live microbatches" in texts(mixed.svg)
+    assert "peak 2, 2" in texts(mixed.svg)
+    tops = [min(y for _, y in corners) for corners in steps(figure.svg)]
+    floors = [max(y for _, y in corners) for corners in steps(figure.svg)]
+    heights = [floor - top for floor, top in zip(floors, tops, strict=True)]
+    assert heights[0] / heights[1] == pytest.approx(2 / 3, abs=0.01)
+
+
+@pytest.mark.parametrize("name", pipeline.SCHEDULES)
+def test_the_highest_step_is_the_peak(name):
+    made = timeline(name, 4, 6)
+    peaks = ", ".join(map(str, made.peak_live))
+    assert draw_memory(made).caption.endswith(f"peaks: {peaks}.")
+    for corners in steps(draw_memory(made).svg):
+        assert all(a[0] < b[0] for a, b in pairwise(corners))  # one step a time
+
+
+@pytest.mark.parametrize(
+    ("given_record", "words"),
+    [
+        ({}, "there is no pipeline to draw"),
+        (7, "int 7 is no pipeline over time; give what pipeline.simulate returns"),
+        ("1f1b", "str '1f1b' is no pipeline over time"),
+        ([], "pipeline '' has no op of any stage"),
+        ({"a": [Event("link 0>1", "F0", "activation", "0>1", 0, 0, 0, 1)]}, "'a' has no op of any"),
+        ([Event("stage 0", "F0", "forwards", "", 0, 0, 0, 1)], "unknown kind of event 'forwards'"),
+        (
+            [Event("stage 0", "F0", "forward", "", 0, 0, 0, 1)] * (MOST_BARS + 1),
+            "has 20001 ops and transfers, but a picture shows 20000 at most",
+        ),
+    ],
+)
+@pytest.mark.parametrize("draw", [draw_pipeline, draw_memory])
+def test_what_cannot_be_drawn_is_refused(draw, given_record, words):
+    with pytest.raises(rl.ReshardError, match=re.escape(words)):
+        draw(given_record)
+
+
+def test_a_pipeline_of_no_time_is_drawn():
+    made = pipeline.simulate(pipeline.schedule("1f1b", 2, 2), 0, 0)
+    assert_readable(draw_pipeline(made).svg)
+    assert_readable(draw_memory(made).svg)
+
+
+FIGURES = [
+    ("send_recv", "local_allgather", "global_allgather", "broadcast", "alpa", "auto"),
+    ("send_recv", "alpa", "broadcast", "auto", "split", "concurrent"),
+    ("send_recv", "alpa", "broadcast", "ours", "signal"),
+    ("naive", "load_balance", "ensemble", "auto", "split", "concurrent"),
+    ("broadcast", "overlap", "eager_1f1b", "ours"),
+]
+
+
+@pytest.mark.parametrize("methods", FIGURES, ids=["5", "6", "7", "8", "9"])
+def test_methods_of_a_figure_differ_by_colour_and_by_hatch(methods):
+    looks = [palette.look(name, 0) for name in methods]
+    assert len({look.color for look in looks}) == len(methods)
+    assert len({look.hatch for look in looks}) == len(methods)
+    assert {look.color for look in looks} <= set(svg.COLORS)
+
+
+def test_a_method_looks_the_same_wherever_it_stands():
+    assert palette.look("alpa", 0) == palette.look("alpa", 5) == palette.METHODS["alpa"]
+    same = [name for name, look in palette.METHODS.items() if look == palette.look("broadcast", 0)]
+    assert same == ["broadcast", "ensemble"]  # the same plans
+    assert len(set(palette.METHODS.values())) == len(palette.METHODS) - 1
+    assert len({palette.look("a series of its own", i) for i in range(7)}) == 7
+
+
+def test_every_method_of_the_measured_figures_has_its_look():
+    from reshard_lab.experiments import figures, pipelines
+
+    methods = {m.name for m in (*figures.FIGURE5, *figures.FIGURE6, *figures.FIGURE8)}
+    methods |= {level.name for level in (*pipelines.FIGURE7, *pipelines.FIGURE9)}
+    assert methods <= set(palette.METHODS)
+
+
+def test_charts_take_the_looks_and_show_whole_bars_in_every_panel():
+    import pandas as pd
+
+    from reshard_lab.plots import bars as charts
+
+    rows = [("x", 1, "alpa", 2.0), ("x", 1, "ours", 3.0), ("y", 1, "ours", 9.0)]
+    frame = pd.DataFrame(rows, columns=["panel", "g", "s", "v"])
+    columns = charts.Columns("g", "s", "v", panel="panel")
+    made = charts.bars(frame, columns, charts.Words("title", "g", "TFLOP/s", "", "note"))
+    from matplotlib.colors import to_hex
+
+    found = {
+        container.get_label(): (to_hex(bar.get_facecolor()).upper(), bar.get_hatch() or "")
+        for ax in made.axes
+        for container in ax.containers
+        for bar in container
+    }
+    assert found == {name: tuple(palette.METHODS[name]) for name in ("alpa", "ours")}
+    for ax in made.axes:
+        low, high = ax.get_ylim()
+        assert low == 0
+        assert high >= 9  # the tallest bar, in whichever panel
+        assert not ax.lines  # no markers without columns for them
+
+
+def test_plots_offers_both():
+    assert plots.draw_pipeline is draw_pipeline
+    assert plots.draw_memory is draw_memory

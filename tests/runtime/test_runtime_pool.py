@@ -1,0 +1,196 @@
+"""Plans on real processes: every strategy, odd shapes, every dtype, random plans."""
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+
+import reshard_lab as rl
+from reshard_lab.units import ITEMSIZE
+from support.random_tasks import STRATEGIES, random_plan
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.distributed
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with rl.runtime.Pool(8) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    return rl.Cluster(hosts=4, devices_per_host=2)
+
+
+def task_of(cluster, shape=(13, 7), dtype="float32", src="S01R", dst="S0R"):
+    layouts = rl.Layout(cluster.mesh((2, 2)), src), rl.Layout(cluster.mesh((2, 2), 2), dst)
+    return rl.ReshardingTask(shape, dtype, *layouts, cluster)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("shape", "src", "dst"),
+    [
+        ((13, 7), "S01R", "S0R"),
+        ((13, 7), "RS0", "S1R"),
+        ((5, 1, 9), "S1RS0", "RRS01"),
+        ((3, 2), "S01R", "RS01"),  # empty pieces on both sides
+        ((0, 4), "S0R", "RS1"),  # nothing to send at all
+        ((1,), "R", "S01"),
+        ((2, 3, 4, 5), "RRRR", "S0RS1R"),
+    ],
+)
+def test_every_strategy_delivers_odd_shapes(pool, cluster, strategy, shape, src, dst):
+    plan = rl.plan(task_of(cluster, shape, "int16", src, dst), strategy, chunks=5)
+    measured = pool.run(plan, repeats=2, warmup=1, seed=7)
+    assert measured.verified and len(measured.times_s) == 2
+
+
+@pytest.mark.parametrize("dtype", ITEMSIZE)
+def test_every_dtype(pool, cluster, dtype):
+    plan = rl.plan(task_of(cluster, (6, 10), dtype, "S0S1", "S1S0"), chunks=7)
+    assert pool.run(plan, repeats=1, warmup=0).verified
+
+
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_random_plans(pool, seed):
+    """Several tensors, overlapping and permuted meshes, every rule, strategy and dtype."""
+    assert pool.run(random_plan(seed), repeats=1, warmup=0, seed=seed).verified
+
+
+def test_scalar(pool, cluster):
+    src, dst = rl.Layout(cluster.mesh(2), ""), rl.Layout(cluster.mesh(2, 2), "")
+    plan = rl.plan(rl.ReshardingTask((), "complex64", src, dst, cluster))
+    assert pool.run(plan, repeats=1, warmup=0).verified
+
+
+def test_signal_is_not_verified(pool, cluster):
+    measured = pool.run(rl.plan(task_of(cluster), "signal"), repeats=1, warmup=0)
+    assert not measured.verified and "not verified" in repr(measured)
+
+
+def test_payloads_longer_than_a_message(pool, cluster):
+    """40 MiB in one chunk, staged at one end and in place at the other."""
+    src = rl.Layout(rl.Mesh([0]), "RR")
+    dst = rl.Layout(rl.Mesh([2]), "RR")
+    other = rl.Layout(rl.Mesh([[4, 5]]), "RS1")
+    tasks = [
+        rl.ReshardingTask((4, 10 * 2**20), "uint8", src, layout, cluster) for layout in (dst, other)
+    ]
+    assert pool.run(rl.plan(tasks, "send_recv"), repeats=1, warmup=0).verified
+
+
+def test_a_sweep_needs_one_launch(pool, cluster):
+    pids = None
+    for chunks in (1, 2, 3):
+        pool.run(rl.plan(task_of(cluster), chunks=chunks), repeats=1, warmup=0)
+        assert pids is None or pids == pool.pids
+        pids = dict(pool.pids)
+    assert sorted(pids) == list(range(8))
+
+
+def test_what_a_measurement_says(pool, cluster):
+    plan = rl.plan(task_of(cluster), "global_allgather", "naive")
+    measured = pool.run(plan, repeats=3, warmup=1)
+    assert (measured.strategy, measured.scheduler) == ("global_allgather", "naive")
+    assert measured.shapes == ((13, 7),) and measured.nbytes == 13 * 7 * 4
+    assert measured.predicted_s == plan.makespan_s
+    assert measured.lower_bound_s == plan.lower_bound_s
+    assert all(t > 0 for t in measured.times_s)
+    stamp = measured.environment
+    assert stamp["where"] == "local" and stamp["backend"] == "gloo"
+    assert stamp["link"].startswith("gloo, loopback (unshaped), ")
+    assert stamp["torch"] == torch.__version__
+    assert stamp["cores"] == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"repeats": 0}, "repeats must be at least 1, not 0"),
+        ({"warmup": -1}, "warmup must be at least 0, not -1"),
+        ({"timeout_s": 0}, "timeout_s must be a number of seconds above 0, not 0"),
+        (
+            {"timeout_s": float("inf")},
+            "timeout_s must be a number of seconds above 0, not inf; 1000000 at most",
+        ),
+        ({"timeout_s": 1e7}, "timeout_s must be a number .*; 1000000 at most"),
+        ({"timeout_s": True}, "timeout_s must be a number of seconds above 0, not True"),
+        ({"timeout_s": None}, "timeout_s must be a number of seconds above 0, not None"),
+        ({"repeats": "3"}, "repeats must be a whole number, not '3'"),
+        ({"seed": "x"}, "seed must be a whole number, not 'x'"),
+    ],
+)
+def test_bad_arguments(pool, cluster, arguments, text, monkeypatch):
+    plan = rl.plan(task_of(cluster))
+    with pytest.raises(rl.ReshardError, match=rf"^{text}"):
+        pool.run(plan, **arguments)
+    monkeypatch.setattr(rl.EmulatedCluster, "__enter__", lambda self: pytest.fail("was started"))
+    for where in ("local", "emulated", "torchrun"):  # no process is started for it
+        with pytest.raises(rl.ReshardError, match=rf"^{text}"):
+            rl.run(plan, where, **arguments)
+
+
+def test_the_longest_deadline_and_numbers_of_numpy(cluster):
+    plan = rl.plan(task_of(cluster))
+    with rl.runtime.Pool(8, start_timeout_s=1e6) as pool:
+        measured = pool.run(plan, np.int64(2), np.int8(1), timeout_s=1e6, seed=np.uint16(3))
+    assert measured.verified and len(measured.times_s) == 2
+
+
+def test_plans_that_cannot_run_here(pool):
+    with pytest.raises(rl.ReshardError, match=r"plan must be a Plan, as reshard_lab\.plan returns"):
+        pool.run("plan")
+    big = rl.Cluster(hosts=6, devices_per_host=2)
+    with pytest.raises(rl.ReshardError, match=r"uses devices \[8, 9, 10, 11\], which the pool"):
+        layouts = rl.Layout(big.mesh((2, 2)), "S0"), rl.Layout(big.mesh((2, 2), 4), "S0")
+        pool.run(rl.plan(rl.ReshardingTask((4,), "int8", *layouts, big)))
+    small = rl.Cluster(hosts=2, devices_per_host=1)
+    layouts = rl.Layout(small.mesh(1), "R"), rl.Layout(small.mesh(1, 1), "R")
+    plan = rl.plan(rl.ReshardingTask((4,), "int8", *layouts, small))
+    with pytest.raises(rl.ReshardError, match="no transfer writes"):
+        pool.run(dataclasses.replace(plan, transfers=()))
+
+
+def test_run_starts_and_ends_its_own_processes(cluster):
+    src, dst = rl.Layout(rl.Mesh([3]), "R"), rl.Layout(rl.Mesh([6]), "R")
+    plan = rl.plan(rl.ReshardingTask((9,), "int8", src, dst, cluster))
+    measured = rl.run(plan, repeats=2, warmup=0)
+    assert measured.verified and measured.environment["where"] == "local"
+
+
+@pytest.mark.parametrize("where", ["moon", "Local"])
+def test_other_places_are_refused(cluster, where):
+    with pytest.raises(rl.ReshardError, match=rf"{where!r}; allowed are local"):
+        rl.run(rl.plan(task_of(cluster)), where=where)
+
+
+@pytest.mark.parametrize(
+    ("devices", "text"),
+    [
+        (0, "devices must be at least 1, not 0"),
+        ([], "a pool needs at least one device"),
+        ([0, -1], "device must be at least 0, not -1"),
+        (2.5, "devices must be a whole number, not 2.5"),
+        (["x"], "device must be a whole number, not 'x'"),
+    ],
+)
+def test_pools_that_make_no_sense(devices, text):
+    with pytest.raises(rl.ReshardError, match=text):
+        rl.runtime.Pool(devices)
+    with pytest.raises(rl.ReshardError, match=text):
+        rl.EmulatedCluster(2, 1, devices=devices)
+
+
+def test_pools_without_time_to_start():
+    with pytest.raises(rl.ReshardError, match=r"^start_timeout_s must be a number .*, not -1"):
+        rl.runtime.Pool(2, start_timeout_s=-1)
+
+
+def test_emulated_devices_are_those_of_the_cluster():
+    assert rl.EmulatedCluster(2, 2, devices=[3, 0, 3]).pool.devices == (0, 3)
+    with pytest.raises(rl.ReshardError, match=r"has device 2, but the cluster has devices 0 to 1"):
+        rl.EmulatedCluster(2, 1, devices=3)

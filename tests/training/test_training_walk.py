@@ -1,0 +1,119 @@
+"""The order in which a device goes about a step, with nothing to compute and nobody to talk to."""
+
+import threading
+
+import pytest
+
+import reshard_lab as rl
+from reshard_lab.pipelining import checking, graph
+from reshard_lab.pipelining.loads import Load
+from reshard_lab.runtime.board import Deadline, LateError, Stopped
+from reshard_lab.training.mailbox import Key, Mailbox
+from reshard_lab.training.walk import walk
+
+
+def items_of(schedule, overlap, ways=((0, 1),)):
+    none = Load(0.0)
+    compute = {(kind, piece): none for kind in "FBIW" for piece in range(3)}
+    routes = [graph.Route(a, b, none, none) for a, b in ways]
+    return graph.build(checking.check(schedule), compute, routes, overlap)
+
+
+def name(found, item):
+    """``"F0"``, or ``"F0 0>1"`` for the transfer of its result."""
+    target, text = found.targets[item], found.ops[item].text()
+    return text if target < 0 else f"{text} {found.stages[item]}>{target}"
+
+
+def walked(schedule, stage, overlap, ways=((0, 1),)):
+    """``{thread: items}`` as they are carried out by ``stage``."""
+    found, done = items_of(schedule, overlap, ways), {}
+
+    def note(item):
+        done.setdefault(threading.current_thread(), []).append(name(found, item))
+
+    walk(found, stage, overlap, Mailbox(Deadline(10)), note, note)
+    return done
+
+
+TWO = rl.pipeline.schedule("1f1b", stages=2, microbatches=2)
+BLOCKING = [
+    ["F0", "F0 0>1", "F1", "F1 0>1", "B0 1>0", "B0", "B1 1>0", "B1"],
+    ["F0 0>1", "F0", "F1 0>1", "B0", "B0 1>0", "F1", "B1", "B1 1>0"],
+]
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_blocking_one_thread_does_all_in_the_global_order(stage):
+    """Ticks of ops: stage 0 F0 0, F1 1, B0 3, B1 5; stage 1 F0 1, B0 2, F1 3, B1 4."""
+    assert walked(TWO, stage, overlap=False) == {threading.current_thread(): BLOCKING[stage]}
+
+
+def test_overlapped_every_link_has_a_thread_of_its_own():
+    """Also that of a skip, in the order in which its stage makes the tensors."""
+    three = rl.pipeline.schedule("gpipe", stages=3, microbatches=2)
+    done = walked(three, 0, overlap=True, ways=((0, 1), (1, 2), (0, 2)))
+    assert done.pop(threading.current_thread()) == ["F0", "F1", "B0", "B1"]
+    assert sorted(done.values()) == [
+        ["B0 1>0", "B1 1>0"],
+        ["B0 2>0", "B1 2>0"],
+        ["F0 0>1", "F1 0>1"],
+        ["F0 0>2", "F1 0>2"],
+    ]
+
+
+def test_overlapped_ops_do_not_wait_for_what_they_send():
+    """All transfers are stuck until the last op is over."""
+    found, done, over = items_of(TWO, overlap=True), [], threading.Event()
+
+    def compute(item):
+        done.append(name(found, item))
+        if done[-1] == "B1":
+            over.set()
+
+    def carry(item):
+        assert over.wait(10)
+        done.append(name(found, item))
+
+    walk(found, 0, True, Mailbox(Deadline(10)), compute, carry)
+    assert done[:4] == ["F0", "F1", "B0", "B1"] and len(done) == 8
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("fails", ["F1", "F1 0>1"])
+def test_the_first_error_ends_the_step(overlap, fails):
+    """Nobody waits for a tensor that will not come any more."""
+    found, mailbox = items_of(TWO, overlap), Mailbox(Deadline(30))
+
+    def work(item):
+        if name(found, item) == fails:
+            raise KeyError("a mishap")
+        if name(found, item).startswith("B0"):
+            mailbox.take(Key(0, False, 0), "a tensor that nobody makes")
+
+    with pytest.raises(KeyError, match="a mishap"):
+        walk(found, 0, overlap, mailbox, work, work)
+
+
+def test_transfers_that_do_not_end():
+    found = items_of(TWO, overlap=True)
+    mailbox, stuck = Mailbox(Deadline(0.2)), threading.Event()
+    with pytest.raises(LateError, match=r"the transfers of stage 0 were not over within 0.2 s"):
+        walk(found, 0, True, mailbox, lambda item: None, lambda item: stuck.wait(10))
+    stuck.set()
+
+
+def test_mailbox():
+    box = Mailbox(Deadline(0.1))
+    key, other = Key(0, True, 1), Key(0, False, 1)
+    box.put(key, "tensor")
+    assert box.take(key, "it") == "tensor"
+    with pytest.raises(LateError, match=r"it did not come within 0\.1 s"):
+        box.take(key, "it")  # what is taken is gone
+    with pytest.raises(LateError, match=r"activation 0>1 did not come within 0.1 s"):
+        box.take(other, "activation 0>1")
+    box.fail(KeyError(1))
+    box.fail(KeyError(2))
+    with pytest.raises(Stopped):
+        box.take(key, "it")
+    assert box.error.args == (1,)
