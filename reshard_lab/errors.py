@@ -1,11 +1,16 @@
-"""The one error class of the package."""
+"""The one error class of the package, and the checks of what callers give, which word it.
+
+A check returns the value it was given, in its proper type. ``what`` is how messages call it.
+"""
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
@@ -36,6 +41,15 @@ def short(given: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 13]} ... {text[-8:]}"
 
 
+def must_be(what: str, expected: str, given: object) -> ReshardError:
+    """The error about a value that is not what was ``expected``.
+
+    >>> must_be("shape", "a sequence of sizes such as (4, 4)", "4x4")
+    ReshardError("shape must be a sequence of sizes such as (4, 4), not '4x4'")
+    """
+    return ReshardError(f"{what} must be {expected}, not {short(given)}")
+
+
 def check_choice(what: str, given: object, allowed: Iterable[str]) -> str:
     """Return ``given`` if it is one of ``allowed``, else raise with the nearest name.
 
@@ -57,12 +71,70 @@ def check_int(what: str, given: object, least: int = 0, most: int | None = None)
             raise TypeError
         value = given.__index__()  # type: ignore[attr-defined]
     except (AttributeError, TypeError):
-        raise ReshardError(f"{what} must be a whole number, not {short(given)}") from None
+        raise must_be(what, "a whole number", given) from None
     if value < least:
-        raise ReshardError(f"{what} must be at least {least}, not {short(value)}")
+        raise must_be(what, f"at least {least}", value)
     if most is not None and value > most:
-        raise ReshardError(f"{what} must be at most {most}, not {short(value)}")
+        raise must_be(what, f"at most {most}", value)
     return int(value)
+
+
+def check_number(
+    what: str,
+    given: object,
+    least: float = -math.inf,
+    most: float = math.inf,
+    *,
+    above: float = -math.inf,
+    finite: bool = True,
+    expected: str = "",
+) -> float:
+    """Return ``given`` as a float from ``least`` to ``most`` and more than ``above``.
+
+    NaN, bools and texts are refused, and infinity unless ``finite`` is False. ``expected``: what
+    the message says it must be, whichever limit it breaks.
+
+    >>> check_number("share", 1, 0, 1)
+    1.0
+    """
+    try:
+        if isinstance(given, (bool, np.bool_, str)):
+            raise TypeError
+        value = float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise must_be(what, expected or "a number", given) from None
+    if not value >= least:
+        raise must_be(what, expected or f"at least {least:g}", given)
+    if not (value > above or above == -math.inf):
+        raise must_be(what, expected or f"more than {above:g}", given)
+    if value > most:
+        raise must_be(what, expected or f"at most {most:g}", given)
+    if finite and math.isinf(value):
+        raise must_be(what, expected or "finite", given)
+    return value
+
+
+def check_each(what: str, given: object, count: int, unit: str, owner: str) -> list[object]:
+    """The entries of a list, one for each ``unit`` of ``owner``; or one value, for all of them.
+
+    >>> check_each("nic", "1Gbps", 2, "host", "the cluster")
+    ['1Gbps', '1Gbps']
+    >>> check_each("nic", ["1Gbps", "2Gbps"], 3, "host", "the cluster")
+    Traceback (most recent call last):
+    reshard_lab.errors.ReshardError: nic has 2 entries, but the cluster has 3 hosts; give one a \
+host, or one value for all
+    """
+    if hasattr(given, "tolist"):  # a numpy array
+        given = given.tolist()
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        return [given] * count
+    values = list(given)
+    if len(values) != count:
+        raise ReshardError(
+            f"{what} has {len(values)} entries, but {owner} has {count} {unit}s; "
+            f"give one a {unit}, or one value for all"
+        )
+    return values
 
 
 def check_bool(what: str, given: object) -> bool:
@@ -73,7 +145,7 @@ def check_bool(what: str, given: object) -> bool:
     """
     if isinstance(given, (bool, np.bool_)):
         return bool(given)
-    raise ReshardError(f"{what} must be True or False, not {short(given)}")
+    raise must_be(what, "True or False", given)
 
 
 def check_type(what: str, given: T, kind: type, how: str = "") -> T:
@@ -88,28 +160,35 @@ def check_type(what: str, given: T, kind: type, how: str = "") -> T:
     raise ReshardError(f"{what} must be a {kind.__name__}, not {short(given)}{hint}")
 
 
-def file_path(what: str, given: object) -> Path:
-    """``given`` as the path of a file or folder that can be written, by its name at least."""
+def check_path(what: str, given: object) -> Path:
+    """Return ``given`` as the path of a file or folder; whether there is one is not looked at."""
     try:
         path = os.fspath(given)  # type: ignore[call-overload]
         os.fsencode(path)
     except (TypeError, UnicodeEncodeError):
         path = None
     if not isinstance(path, str) or not path or "\0" in path:
-        raise ReshardError(f"{what} must be the name of a file or folder, not {short(given)}")
+        raise must_be(what, "the name of a file or folder", given)
     return Path(path)
+
+
+@contextmanager
+def os_errors(doing: str, how: str = "") -> Iterator[None]:
+    """Raise an OSError of the block as "cannot ``doing``"; ``how`` says what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        hint = f"; {how}" if how else ""
+        raise ReshardError(f"cannot {doing}: {error.strerror}{hint}") from None
 
 
 def write_text(what: str, path: str | Path, text: str) -> Path:
     """Write ``text`` to ``path``, as UTF-8; if it cannot be written the error names ``what``."""
-    target = file_path(f"{what} to write", path)
-    try:
+    target = check_path(f"{what} to write", path)
+    with os_errors(
+        f"write {what} {str(target)!r}", "give a file in a folder that exists and can be written to"
+    ):
         target.write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise ReshardError(
-            f"cannot write {what} {str(target)!r}: {error.strerror}; give a file in a folder that "
-            "exists and can be written to"
-        ) from None
     return target
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reshard_lab.cli.output import Output
-from reshard_lab.errors import ReshardError, check_choice, check_int, file_path, write_text
+from reshard_lab.errors import ReshardError, check_choice, check_int, check_path, write_text
 from reshard_lab.experiments.pipelines import MODELS, cluster_for, model
 from reshard_lab.pipelining import SCHEDULES, PipelineTimeline, device_speed, schedule, simulate
 from reshard_lab.pipelining.timeline import Event
@@ -143,7 +143,7 @@ def _check(args: argparse.Namespace) -> None:
     for name in ("svg", "trace", "csv"):
         given = getattr(args, name)
         if given is not None:
-            path = file_path(f"--{name}", given).resolve()
+            path = check_path(f"--{name}", given).resolve()
             if path in written:
                 raise ReshardError(
                     f"--{written[path]} and --{name} both write {given!r}; give each its own file"

@@ -7,7 +7,7 @@ from typing import Any
 
 from reshard_lab.cli.arguments import add_plan, add_task, plan_of, task_data
 from reshard_lab.cli.output import Output
-from reshard_lab.errors import check_int, file_path
+from reshard_lab.errors import check_int, check_path
 from reshard_lab.planning import Plan
 
 HELP = "plan a resharding: strategy, senders, order, predicted time and its lower bound"
@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Output:
     """Build and verify the plan, save it if asked, and explain it."""
     if args.output is not None:
-        file_path("--output", args.output)
+        check_path("--output", args.output)
     made = plan_of(args)
     made.verify()
     text = made.explain(limit=check_int("--limit", args.limit) or len(made.units))

@@ -8,7 +8,7 @@ from typing import Any
 from reshard_lab.cli.arguments import add_plan, add_task, plan_or_file
 from reshard_lab.cli.output import Output
 from reshard_lab.cli.plan import plan_data
-from reshard_lab.errors import check_int, file_path
+from reshard_lab.errors import check_int, check_path
 from reshard_lab.planning import Plan
 from reshard_lab.planning.explain import table
 from reshard_lab.simulation import RESOLUTIONS, PathStep, Timeline, simulate
@@ -35,7 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Output:
     """Simulate the plan of a file, or the one that the options describe."""
     if args.trace is not None:
-        file_path("--trace", args.trace)
+        check_path("--trace", args.trace)
     made = plan_or_file(args)
     check_int("--limit", args.limit)
     timeline = simulate(made, args.resolution, core_oversubscription=args.core_oversubscription)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import reshard_lab
-from reshard_lab.errors import ReshardError, file_path
+from reshard_lab.errors import ReshardError, check_path
 
 FOLDER_VARIABLE = "RESHARD_LAB_CACHE"
 SOLVERS = ("numpy", "ortools", "scipy")
@@ -30,7 +30,7 @@ class Cache:
 
     def __init__(self, folder: str | Path | None = None) -> None:
         what = "cache, if not True or False,"
-        self.folder = default_folder() if folder is None else file_path(what, folder)
+        self.folder = default_folder() if folder is None else check_path(what, folder)
         with self._writing():
             self.folder.mkdir(parents=True, exist_ok=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reshard_lab.errors import ReshardError, check_bool, check_choice, file_path, need
+from reshard_lab.errors import ReshardError, check_bool, check_choice, check_path, need
 from reshard_lab.experiments.compare import compare
 from reshard_lab.experiments.figures import (
     FIGURE5,
@@ -176,7 +176,7 @@ def _of(suite: pd.DataFrame, methods: tuple[Any, ...]) -> pd.DataFrame:
 
 
 def _folder(out: str | Path) -> Path:
-    folder = file_path("out", out)
+    folder = check_path("out", out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

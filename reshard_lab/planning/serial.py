@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, check_choice, check_int, file_path, write_text
+from reshard_lab.errors import ReshardError, check_choice, check_int, check_path, write_text
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning.record import Plan, PlannedUnit, Stretch
@@ -59,7 +59,7 @@ def dump(plan: Plan, path: str | Path | None = None) -> str:
 
 def load(path: str | Path) -> Plan:
     """Read the plan file at ``path``; raises ReshardError if it is not one or is newer."""
-    source = file_path("plan file to read", path)
+    source = check_path("plan file to read", path)
     where = f"plan file {str(source)!r}"
     try:
         data = json.loads(source.read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from reshard_lab.errors import ReshardError, file_path, need, write_text
+from reshard_lab.errors import ReshardError, check_path, need, write_text
 from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.planning.record import Plan
 from reshard_lab.plots import bars
@@ -36,7 +36,7 @@ def export(thing: Any, path: str | Path) -> Path:
     ``.json``: a timeline, or that of a training run, as a Chrome trace, which Perfetto opens; a
     plan as ``Plan.from_json`` reads it; a measurement.
     """
-    target = file_path("path", path)
+    target = check_path("path", path)
     ending = target.suffix.lower()
     if ending not in _KINDS:
         known = ", ".join(f"{key} ({what})" for key, what in _KINDS.items())
