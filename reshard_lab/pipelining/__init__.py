@@ -4,17 +4,18 @@ public face."""
 from __future__ import annotations
 
 from reshard_lab.pipelining.checking import Checked, check
+from reshard_lab.pipelining.loads import BoundaryTensor
 from reshard_lab.pipelining.schedules import SCHEDULES, schedule
-from reshard_lab.pipelining.simulation import Skip, simulate
+from reshard_lab.pipelining.simulation import simulate
 from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.pipelining.torch_csv import from_torch_csv, to_torch_csv, torch_runtime
 from reshard_lab.pipelining.workloads import Workload, device_speed, gpt, u_transformer
 
 __all__ = [
     "SCHEDULES",
+    "BoundaryTensor",
     "Checked",
     "PipelineTimeline",
-    "Skip",
     "Workload",
     "check",
     "device_speed",

@@ -18,17 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from reshard_lab.pipelining.checking import Checked
-from reshard_lab.pipelining.loads import Load
+from reshard_lab.pipelining.loads import BoundaryTensor, Load
 from reshard_lab.pipelining.ops import FORWARD, WEIGHT_GRADIENT, Op
-
-
-class Route(NamedTuple):
-    """A tensor that goes from one piece of the model to a later one; its gradient comes back."""
-
-    source: int
-    target: int
-    forward: Load
-    backward: Load
 
 
 class Graph(NamedTuple):
@@ -42,8 +33,8 @@ class Graph(NamedTuple):
     """The stage that runs or sends."""
     targets: list[int]
     """The stage that receives; -1 for an op."""
-    routes: list[int]
-    """Which tensor is carried (index of its route); -1 for an op."""
+    tensors: list[int]
+    """Which boundary tensor, or whose gradient, is carried; -1 for an op."""
     loads: list[Load]
     first: list[int]
     """Where the entries of an item begin in ``after``; one more than there are items."""
@@ -59,24 +50,26 @@ class Graph(NamedTuple):
 def build(
     checked: Checked,
     compute: Mapping[tuple[str, int], Load],
-    routes: Sequence[Route],
+    tensors: Sequence[BoundaryTensor],
+    transfers: Sequence[tuple[Load, Load]],
     overlap: bool,
 ) -> Graph:
     """The items of a schedule, in an order in which they can all be carried out.
 
-    compute: load by kind and piece, as ``("F", 0)``; routes: those of neighbours first.
+    compute: load by kind and piece, as ``("F", 0)``; tensors: those of neighbours first;
+    transfers: the loads of each tensor and of its gradient.
     """
     lists = checked.lists
     count, width = lists.stages, lists.microbatches
-    ends = _Ends(routes, lists.pieces, count)
+    ends = _Ends(tensors, lists.pieces, count)
     ops, stages, targets, numbers = _items(checked, ends, overlap)
     loads: list[Load] = []
     first, after = [0], []
     lane = [-1] * (count * (count + 1))  # the last item of each stage, then of each link
-    # By [forward or not][piece or route][microbatch]: the op that made it, the item that brought it
+    # By [forward or not][piece or tensor][microbatch]: op that makes it, item that brings it
     made = [[[0] * width for _ in range(lists.pieces)] for _ in range(2)]
-    came = [[[0] * width for _ in routes] for _ in range(2)]
-    for item, (op, stage, target, route) in enumerate(
+    came = [[[0] * width for _ in tensors] for _ in range(2)]
+    for item, (op, stage, target, tensor) in enumerate(
         zip(ops, stages, targets, numbers, strict=True)
     ):
         kind, m, chunk = op
@@ -87,15 +80,15 @@ def build(
             lanes: tuple[int, ...] = (stage,)
             if kind != WEIGHT_GRADIENT:
                 made[forward][piece][m] = item
-                for r in ends.inputs[forward][piece]:
-                    after.append(came[forward][r][m])
-                for r in ends.local[forward][piece]:
-                    came[forward][r][m] = item
+                for t in ends.inputs[forward][piece]:
+                    after.append(came[forward][t][m])
+                for t in ends.local[forward][piece]:
+                    came[forward][t][m] = item
         else:
-            loads.append(routes[route].forward if forward else routes[route].backward)
+            loads.append(transfers[tensor][0 if forward else 1])
             lanes = (count * (stage + 1) + target,) if overlap else (stage, target)
             after.append(made[forward][piece][m])
-            came[forward][route][m] = item
+            came[forward][tensor][m] = item
         for at in lanes:
             if lane[at] >= 0:
                 after.append(lane[at])
@@ -107,13 +100,14 @@ def build(
 class _Ends:
     """By [forward or not][piece]: what an op takes in, hands on inside its stage, and sends."""
 
-    def __init__(self, routes: Sequence[Route], pieces: int, stages: int) -> None:
+    def __init__(self, tensors: Sequence[BoundaryTensor], pieces: int, stages: int) -> None:
         self.inputs: list[list[list[int]]] = [[[] for _ in range(pieces)] for _ in range(2)]
         self.local: list[list[list[int]]] = [[[] for _ in range(pieces)] for _ in range(2)]
-        self.sent: list[list[list[tuple[int, int]]]]  # (route, stage it goes to)
+        self.sent: list[list[list[tuple[int, int]]]]  # (tensor, stage it goes to)
         self.sent = [[[] for _ in range(pieces)] for _ in range(2)]
-        for number, route in enumerate(routes):
-            there, back = (route.source, route.target), (route.target, route.source)
+        for number, tensor in enumerate(tensors):
+            there = (tensor.from_stage, tensor.to_stage)
+            back = there[::-1]
             for forward, (a, b) in enumerate((back, there)):
                 self.inputs[forward][b].append(number)
                 if a % stages == b % stages:
@@ -125,7 +119,7 @@ class _Ends:
 def _items(
     checked: Checked, ends: _Ends, overlap: bool
 ) -> tuple[list[Op], list[int], list[int], list[int]]:
-    """Op, stage, target and route of every item; overlapped, transfers behind the op they follow,
+    """Op, stage, target and tensor of every item; overlapped, transfers behind the op they follow,
     blocking, in the global order.
     """
     lists = checked.lists
@@ -136,7 +130,7 @@ def _items(
     ops: list[Op] = []
     stages: list[int] = []
     targets: list[int] = []
-    routes: list[int] = []
+    tensors: list[int] = []
     ticks: list[int] = []
     for stage, position in checked.order:
         op = lists.ops[stage][position]
@@ -157,21 +151,21 @@ def _items(
         ops.append(op)
         stages.append(stage)
         targets.append(-1)
-        routes.append(-1)
+        tensors.append(-1)
         ticks.append(tick)
-        for route, target in sent:
+        for tensor, target in sent:
             ops.append(op)
             stages.append(stage)
             targets.append(target)
-            routes.append(route)
+            tensors.append(tensor)
             ticks.append(tick)
     if overlap:
-        return ops, stages, targets, routes
-    keys = np.array([routes, targets, stages, np.array(targets) >= 0, ticks])  # last key first
+        return ops, stages, targets, tensors
+    keys = np.array([tensors, targets, stages, np.array(targets) >= 0, ticks])  # last key first
     order = np.lexsort(keys).tolist()
     return (
         [ops[i] for i in order],
         [stages[i] for i in order],
         [targets[i] for i in order],
-        [routes[i] for i in order],
+        [tensors[i] for i in order],
     )

@@ -24,6 +24,35 @@ Port = tuple[str, int]
 """``("tx", nic)`` or ``("rx", nic)``, NICs numbered over all hosts of the cluster."""
 
 
+class BoundaryTensor(NamedTuple):
+    """A tensor that one stage makes and a later one uses; its gradient comes back.
+
+    ``from_stage`` and ``to_stage`` number model chunks where stages hold several of them, as
+    interleaved schedules do.
+    """
+
+    from_stage: int
+    to_stage: int
+    forward_transfer_s: Move = 0.0
+    """What moves it, as ``pipeline.simulate`` takes it."""
+    backward_transfer_s: Move | None = None
+    """None: as forwards; of a resharding, the reverse one."""
+    name: str = ""
+    shape: tuple[int, ...] = ()
+    """Of one microbatch."""
+    layer: int | None = None
+    """Of a skip, the layer that makes it; None: what one stage hands to the next."""
+
+    @property
+    def spec(self) -> str:
+        """On a (data, operator) mesh: samples split over the data axis, replicated over the other.
+
+        >>> BoundaryTensor(0, 1, shape=(16, 1024, 2048)).spec
+        'S0RR'
+        """
+        return "S0" + "R" * (len(self.shape) - 1)
+
+
 class Load(NamedTuple):
     """What an op or a transfer takes when nothing else runs."""
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from reshard_lab.errors import ReshardError, check_bool, check_int, check_type, short
 from reshard_lab.pipelining.checking import check
 from reshard_lab.pipelining.engine import carry_out
-from reshard_lab.pipelining.graph import Route, build
+from reshard_lab.pipelining.graph import build
 from reshard_lab.pipelining.loads import (
+    BoundaryTensor,
     Load,
-    Move,
     Moves,
     Times,
     load,
@@ -25,22 +24,9 @@ from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.resharding import need_cluster
 from reshard_lab.units import parse_bytes
 
+_SKIP = "BoundaryTensor(from_stage, to_stage, forward_transfer_s)"
 _MOST_S = 1e300
 """Longer pipelines are refused: sums, and microseconds, of their times would not be finite."""
-
-
-class Skip(NamedTuple):
-    """A tensor that one piece of the model makes and a later one uses, past those between.
-
-    Its gradient comes back. ``source`` and ``target`` are pieces of the model: stages, where a
-    stage has one.
-    """
-
-    source: int
-    target: int
-    forward_transfer_s: Move
-    backward_transfer_s: Move | None = None
-    """None: as forwards; of a resharding, the reverse one."""
 
 
 def simulate(
@@ -52,7 +38,7 @@ def simulate(
     overlap: bool = True,
     *,
     weight_s: Times | None = None,
-    skips: Sequence[Skip] = (),
+    skips: Sequence[BoundaryTensor] = (),
     strategy: str = "broadcast",
     activation_bytes: Sequence[int | str] | None = None,
 ) -> PipelineTimeline:
@@ -95,15 +81,18 @@ def simulate(
     checked = check(schedule)
     lists = checked.lists
     compute = compute_loads(lists, forward_s, backward_s, weight_s)
-    check_type("skips", skips, Sequence, "give a list of Skip(source, target, forward_transfer_s)")
+    check_type("skips", skips, Sequence, f"give a list of {_SKIP}")
     further = [_skip(i, s, lists) for i, s in enumerate(skips)]
-    moves = [forward_transfer_s, backward_transfer_s, *[m for s in further for m in s[2:]]]
-    tensors = [task for move in moves for task in tasks_in(move)]
-    if tensors:
-        need_cluster(tensors)  # of several clusters, nobody could say which NICs are shared
-    routes = _neighbours(lists, forward_transfer_s, backward_transfer_s, strategy)
-    routes += [_route(i, s, lists.trains, strategy) for i, s in enumerate(further)]
-    graph = build(checked, compute, routes, overlap)
+    moves = [forward_transfer_s, backward_transfer_s]
+    moves += [m for s in further for m in (s.forward_transfer_s, s.backward_transfer_s)]
+    tasks = [task for move in moves for task in tasks_in(move)]
+    if tasks:
+        need_cluster(tasks)  # of several clusters, nobody could say which NICs are shared
+    tensors = [BoundaryTensor(k, k + 1, name=f"{k}>{k + 1}") for k in range(lists.pieces - 1)]
+    transfers = _neighbour_loads(lists, forward_transfer_s, backward_transfer_s, strategy)
+    tensors += further
+    transfers += [_skip_loads(i, s, lists.trains, strategy) for i, s in enumerate(further)]
+    graph = build(checked, compute, tensors, transfers, overlap)
     starts, ends = carry_out(graph)
     if not max(ends) < _MOST_S:
         raise ReshardError(f"the times add up to more than {_MOST_S:g} s; use shorter ones")
@@ -113,10 +102,7 @@ def simulate(
         graph,
         tuple(starts),
         tuple(ends),
-        tuple(
-            f"{'skip ' if k >= lists.pieces - 1 else ''}{r.source}>{r.target}"
-            for k, r in enumerate(routes)
-        ),
+        tuple(tensor.name for tensor in tensors),
         _sizes(lists, activation_bytes),
     )
 
@@ -153,8 +139,10 @@ def compute_loads(
     return loads
 
 
-def _neighbours(lists: Lists, forward: Moves, backward: Moves | None, strategy: str) -> list[Route]:
-    """The routes between neighbouring pieces of the model."""
+def _neighbour_loads(
+    lists: Lists, forward: Moves, backward: Moves | None, strategy: str
+) -> list[tuple[Load, Load]]:
+    """The loads of what goes between neighbouring pieces of the model, and of its gradients."""
     links = [f"{k}>{k + 1}" for k in range(lists.pieces - 1)]
     there = move_loads("forward_transfer_s", forward, links, strategy)
     if not lists.trains:
@@ -163,36 +151,35 @@ def _neighbours(lists: Lists, forward: Moves, backward: Moves | None, strategy: 
         back = move_loads("forward_transfer_s", forward, links, strategy, backwards=True)
     else:
         back = move_loads("backward_transfer_s", backward, links, strategy)
-    return [Route(k, k + 1, f, b) for k, (f, b) in enumerate(zip(there, back, strict=True))]
+    return list(zip(there, back, strict=True))
 
 
-def _skip(number: int, skip: Skip, lists: Lists) -> Skip:
-    """``skip`` if it goes from a piece of the model to a later one."""
+def _skip(number: int, skip: BoundaryTensor, lists: Lists) -> BoundaryTensor:
+    """``skip``, named as timelines call it, if it goes from a piece of the model to a later one."""
     name, unit, last = f"skips[{number}]", _unit(lists), lists.pieces - 1
     try:
-        made = Skip(*skip)
+        tensor = BoundaryTensor(*skip)
     except TypeError:
+        raise ReshardError(f"{name} must be {_SKIP}, not {short(skip)}") from None
+    first = check_int(f"from_stage of {name}", tensor.from_stage)
+    second = check_int(f"to_stage of {name}", tensor.to_stage)
+    if not first < second <= last:
         raise ReshardError(
-            f"{name} must be Skip(source, target, forward_transfer_s), not {short(skip)}"
-        ) from None
-    check_int(f"source of {name}", made.source)
-    check_int(f"target of {name}", made.target)
-    if not made.source < made.target <= last:
-        raise ReshardError(
-            f"{name} goes from {unit} {made.source} to {unit} {made.target}; a skip goes to a "
-            f"later {unit}, {last} at most"
+            f"{name} goes from {unit} {first} to {unit} {second}; a skip goes to a later {unit}, "
+            f"{last} at most"
         )
-    return made
+    return tensor._replace(name=f"skip {first}>{second}")
 
 
-def _route(number: int, skip: Skip, trains: bool, strategy: str) -> Route:
-    source, target, forward, backward = skip
+def _skip_loads(
+    number: int, skip: BoundaryTensor, trains: bool, strategy: str
+) -> tuple[Load, Load]:
+    forward, backward = skip.forward_transfer_s, skip.backward_transfer_s
     there = load(f"forward_transfer_s of skips[{number}]", forward, strategy)
     if not trains:
-        return Route(source, target, there, Load(0.0))
+        return there, Load(0.0)
     back = reverse(forward) if backward is None else backward
-    back_load = load(f"backward_transfer_s of skips[{number}]", back, strategy)
-    return Route(source, target, there, back_load)
+    return there, load(f"backward_transfer_s of skips[{number}]", back, strategy)
 
 
 def _sizes(lists: Lists, given: Sequence[int | str] | None) -> tuple[int, ...] | None:

@@ -48,7 +48,7 @@ class PipelineTimeline:
     """By item."""
     ends_s: tuple[float, ...]
     tensors: tuple[str, ...]
-    """By route: the pieces of the model at its ends, as ``"0>1"`` or ``"skip 0>2"``."""
+    """By boundary tensor: the pieces of the model at its ends, as ``"0>1"`` or ``"skip 0>2"``."""
     activation_bytes: tuple[int, ...] | None
     """By piece of the model: bytes of one microbatch kept for its backward, if given."""
 
@@ -162,7 +162,7 @@ class PipelineTimeline:
         op, stage, target = graph.ops[item], graph.stages[item], graph.targets[item]
         row, tensor, what = f"stage {stage}", "", NAMES[op.kind]
         if target >= 0:
-            row, tensor = f"link {stage}>{target}", self.tensors[graph.routes[item]]
+            row, tensor = f"link {stage}>{target}", self.tensors[graph.tensors[item]]
             what = "activation" if op.kind == FORWARD else "gradient"
         text = op.text(self.lists.chunks)
         start, end = self.starts_s[item], self.ends_s[item]

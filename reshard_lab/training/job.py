@@ -14,8 +14,8 @@ from reshard_lab.boxes import Box
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.pipelining.checking import Checked, check
-from reshard_lab.pipelining.graph import Graph, Route, build
-from reshard_lab.pipelining.loads import Load
+from reshard_lab.pipelining.graph import Graph, build
+from reshard_lab.pipelining.loads import BoundaryTensor, Load
 from reshard_lab.pipelining.ops import FORWARD
 from reshard_lab.training.models import Model, Way, cut_layers, ways_of
 from reshard_lab.training.transformer import Transformer
@@ -122,15 +122,15 @@ class Job:
             for kind in "FBIW"
             for piece in range(len(self.pieces))
         }
-        routes = [Route(w.source, w.target, *m) for w, m in zip(self.ways, moves, strict=True)]
-        return build(self.checked, loads, routes, self.overlap)
+        tensors = [BoundaryTensor(w.source, w.target) for w in self.ways]
+        return build(self.checked, loads, tensors, moves, self.overlap)
 
     def item_text(self, item: int) -> str:
         """An op or transfer in words: ``"F2 of stage 1"``, ``"activation 0>1 of microbatch 2"``."""
         op = self.graph.ops[item]
         if self.graph.targets[item] < 0:
             return f"{op.text(self.checked.lists.chunks)} of stage {self.graph.stages[item]}"
-        return tensor_text(self.ways[self.graph.routes[item]], op.kind == FORWARD, op.microbatch)
+        return tensor_text(self.ways[self.graph.tensors[item]], op.kind == FORWARD, op.microbatch)
 
     @cached_property
     def links(self) -> list[tuple[int, int]]:

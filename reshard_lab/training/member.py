@@ -196,7 +196,7 @@ class Member:
         graph = self.job.graph
         op, link = graph.ops[item], (graph.stages[item], graph.targets[item])
         forward = op.kind == FORWARD
-        key = Key(graph.routes[item], forward, op.microbatch)
+        key = Key(graph.tensors[item], forward, op.microbatch)
         group, ranks = self.lines.links[link]
         plan = self.plans[key.way, forward]
         sends = link[0] == self.role.stage

@@ -94,7 +94,7 @@ def test_two_transfers_out_of_one_nic_halve_each_other():
     """
     cluster = cluster_of(3)
     links = [one_to_one(cluster, 0, 1, 2), one_to_one(cluster, 1, 2, 0.5)]
-    skip = pipeline.Skip(0, 2, one_to_one(cluster, 0, 2, 1))
+    skip = pipeline.BoundaryTensor(0, 2, one_to_one(cluster, 0, 2, 1))
     timeline = pipeline.simulate(pipeline.schedule("inference", 3, 1), 1, None, links, skips=[skip])
     assert bars(timeline, "link 0>2") == [(1, 3)]
     assert bars(timeline, "link 0>1") == [(1, 4)]
@@ -106,7 +106,7 @@ def test_two_transfers_into_one_nic_halve_each_other():
     """Stage 2 takes in the skip and its neighbour's activation through one NIC."""
     cluster = cluster_of(3)
     links = [0, one_to_one(cluster, 1, 2, 2)]
-    skip = pipeline.Skip(0, 2, one_to_one(cluster, 0, 2, 3))
+    skip = pipeline.BoundaryTensor(0, 2, one_to_one(cluster, 0, 2, 3))
     timeline = pipeline.simulate(pipeline.schedule("inference", 3, 1), 1, None, links, skips=[skip])
     # The skip has 1 s alone (1-2), then both at half speed (2-6); both end at 6.
     assert bars(timeline, "link 0>2") == [(1, 6)]
@@ -115,7 +115,7 @@ def test_two_transfers_into_one_nic_halve_each_other():
 
 def test_other_directions_and_other_nics_do_not_slow_each_other():
     def time(cluster, source, target):
-        skip = pipeline.Skip(0, 2, one_to_one(cluster, source, target, 2))
+        skip = pipeline.BoundaryTensor(0, 2, one_to_one(cluster, source, target, 2))
         links = [one_to_one(cluster, 0, cluster.size // 2, 2), 0]
         timeline = pipeline.simulate(
             pipeline.schedule("inference", 3, 1), 1, None, links, skips=[skip]
@@ -140,7 +140,7 @@ def test_slow_ports_leave_the_others_to_the_rest():
         hosts=3, devices_per_host=1, nic=[SECOND, SECOND / 2, SECOND], nic_latency=0
     )
     links = [one_to_one(cluster, 0, 1, 1), 0]  # 2 s at half speed, half of host 0's tx
-    skip = pipeline.Skip(0, 2, one_to_one(cluster, 0, 2, 1))
+    skip = pipeline.BoundaryTensor(0, 2, one_to_one(cluster, 0, 2, 1))
     timeline = pipeline.simulate(pipeline.schedule("inference", 3, 1), 1, None, links, skips=[skip])
     # Shares 0.5 and 1 of the NIC, equal fractions v: 1.5 v = 1. The skip ends at 1 + 1.5; the
     # other has done 1 of its 2 s by then and ends 1 s later.
@@ -282,7 +282,7 @@ def test_sharing_is_the_slow_simulators(compute, sizes, name, overlap):
     """Three stages, a skip, all transfers through the NICs of three hosts."""
     cluster = cluster_of(3)
     links = [one_to_one(cluster, 0, 1, sizes[0]), one_to_one(cluster, 1, 2, sizes[1])]
-    skip = pipeline.Skip(0, 2, one_to_one(cluster, 0, 2, sizes[2]))
+    skip = pipeline.BoundaryTensor(0, 2, one_to_one(cluster, 0, 2, sizes[2]))
     schedule = pipeline.schedule(name, 3, 2)
     timeline = pipeline.simulate(schedule, compute, sizes[3], links, overlap=overlap, skips=[skip])
     ports = frozenset(port for load in timeline.graph.loads for port, _ in load.ports)
@@ -296,7 +296,7 @@ def test_one_cluster_for_all():
     with pytest.raises(rl.ReshardError, match="share one cluster, but these differ"):
         pipeline.simulate(schedule, 1, 2, [task, other])
     with pytest.raises(rl.ReshardError, match="share one cluster, but these differ"):
-        pipeline.simulate(schedule, 1, 2, [task, 0], skips=[pipeline.Skip(0, 2, other)])
+        pipeline.simulate(schedule, 1, 2, [task, 0], skips=[pipeline.BoundaryTensor(0, 2, other)])
     bare = rl.ReshardingTask(task.shape, task.dtype, task.src, task.dst)
     with pytest.raises(rl.ReshardError, match="has no cluster; give one"):
         pipeline.simulate(schedule, 1, 2, [bare, 0])

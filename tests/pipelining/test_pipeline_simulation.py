@@ -81,7 +81,7 @@ def pipelines(draw):
         target = draw(st.integers(source + 1, pieces - 1))
         tensor = slow.Tensor(source, target, draw(ticks), draw(ticks))
         tensors.append(tensor)
-        skips.append(pipeline.Skip(*tensor))
+        skips.append(pipeline.BoundaryTensor(*tensor))
     times = {
         "forward_s": forward,
         "backward_s": [i + w for i, w in zip(inputs, weights, strict=True)],
@@ -213,7 +213,7 @@ def test_delayed_weights_let_the_gradient_leave_early():
 def test_a_skip_holds_back_its_target():
     """Three stages of 1 s, neighbours 0 s, a skip of 5 s: the last stage waits for it."""
     schedule = pipeline.schedule("gpipe", 3, 1)
-    timeline = pipeline.simulate(schedule, 1, 1, skips=[pipeline.Skip(0, 2, 5, 4)])
+    timeline = pipeline.simulate(schedule, 1, 1, skips=[pipeline.BoundaryTensor(0, 2, 5, 4)])
     # F0 at 0, skip 1-6, F2 6-7, B2 7-8, its gradient 8-12, B0 12-13
     assert timeline.makespan_s == 13
     exposed = [share.communication * 13 for share in timeline.shares]
@@ -232,7 +232,7 @@ def test_a_skip_holds_back_its_target():
 
 def test_neighbours_and_skips_of_one_pair_share_a_link():
     """Stage 0 sends two tensors of 2 s to stage 1: one after the other."""
-    skip = pipeline.Skip(0, 1, 2)
+    skip = pipeline.BoundaryTensor(0, 1, 2)
     timeline = pipeline.simulate(pipeline.schedule("inference", 2, 1), 1, None, 2, skips=[skip])
     assert timeline.makespan_s == 1 + 2 + 2 + 1
     bars = [(e.tensor, e.start_s) for e in timeline.events if e.row == "link 0>1"]
@@ -322,10 +322,19 @@ def test_frame_and_trace(tmp_path):
         ({"forward_transfer_s": [1]}, "forward_transfer_s has 1 entries, .* has 2 links"),
         ({"backward_transfer_s": [1, -2]}, r"backward_transfer_s\[1\] must be at least 0"),
         ({"forward_transfer_s": "fast"}, "forward_transfer_s 'fast' is not a time"),
-        ({"skips": [pipeline.Skip(1, 1, 0)]}, r"skips\[0\] goes from stage 1 to stage 1; a skip"),
-        ({"skips": [pipeline.Skip(0, 3, 0)]}, "goes to a later stage, 2 at most"),
-        ({"skips": [pipeline.Skip(0, 2, -1)]}, r"forward_transfer_s of skips\[0\] must be at"),
-        ({"skips": [7]}, r"skips\[0\] must be Skip\(source, target, forward_transfer_s\), not 7"),
+        (
+            {"skips": [pipeline.BoundaryTensor(1, 1, 0)]},
+            r"skips\[0\] goes from stage 1 to stage 1; a skip",
+        ),
+        ({"skips": [pipeline.BoundaryTensor(0, 3, 0)]}, "goes to a later stage, 2 at most"),
+        (
+            {"skips": [pipeline.BoundaryTensor(0, 2, -1)]},
+            r"forward_transfer_s of skips\[0\] must be at",
+        ),
+        (
+            {"skips": [7]},
+            r"skips\[0\] must be BoundaryTensor\(from_stage, to_stage, forward_transfer_s\), not 7",
+        ),
         ({"activation_bytes": [1, 2]}, "activation_bytes must be one number a stage, 3 of them"),
         ({"activation_bytes": [1, 2, "x"]}, r"activation_bytes\[2\] 'x' is not a number of bytes"),
     ],

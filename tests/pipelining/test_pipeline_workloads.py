@@ -240,7 +240,7 @@ def test_tensors_between_stages():
     model = pipeline.gpt("2.6B")
     cluster = rl.Cluster.preset("p3.8xlarge", hosts=2)
     (tensor,) = model.tensors
-    assert (tensor.source, tensor.target, tensor.shape) == (0, 1, (8, 1024, 2560))
+    assert (tensor.from_stage, tensor.to_stage, tensor.shape) == (0, 1, (8, 1024, 2560))
     task = model.task(tensor, cluster)
     assert (task.dtype, str(task.src.spec), str(task.dst.spec)) == ("float16", "S0RR", "S0RR")
     assert (task.src.mesh.shape, task.src.mesh.devices) == ((2, 2), (0, 1, 2, 3))
@@ -253,21 +253,23 @@ def test_skips_past_a_stage_are_links_of_their_own():
     model = pipeline.u_transformer(
         "1B", cuts=(3, 9), **{k: SMALL_U[k] for k in ("channels", "image")}
     )
-    ends = {(t.source, t.target) for t in model.tensors}
+    ends = {(t.from_stage, t.to_stage) for t in model.tensors}
     assert ends == {(0, 1), (1, 2), (0, 2)}
     cluster = rl.Cluster.preset("p3.8xlarge", hosts=3)
     arguments = model.arguments(cluster, 1e13)
     assert [len(tasks) for tasks in arguments["forward_transfer_s"]] == [
-        sum((t.source, t.target) == ends for t in model.tensors) for ends in ((0, 1), (1, 2))
+        sum((t.from_stage, t.to_stage) == ends for t in model.tensors) for ends in ((0, 1), (1, 2))
     ]
     (skip,) = arguments["skips"]
-    assert (skip.source, skip.target) == (0, 2)
-    moved = [t.name for t in model.tensors if (t.source, t.target) == (0, 2)]
+    assert (skip.from_stage, skip.to_stage) == (0, 2)
+    moved = [t.name for t in model.tensors if (t.from_stage, t.to_stage) == (0, 2)]
     assert len(skip.forward_transfer_s) == len(moved)
     assert "time embedding" in moved
     # What is handed on at a cut is not sent a second time as a skip.
-    hidden = next(t for t in model.tensors if t.name == "hidden" and t.source == 0)
-    same = [t for t in model.tensors if t.shape == hidden.shape and (t.source, t.target) == (0, 1)]
+    hidden = next(t for t in model.tensors if t.name == "hidden" and t.from_stage == 0)
+    same = [
+        t for t in model.tensors if t.shape == hidden.shape and (t.from_stage, t.to_stage) == (0, 1)
+    ]
     assert same == [hidden]
     timeline = pipeline.simulate(pipeline.schedule("1f1b", 3, model.microbatches), **arguments)
     assert {"link 0>2", "link 2>0"} < set(timeline.rows)

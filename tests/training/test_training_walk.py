@@ -6,7 +6,7 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab.pipelining import checking, graph
-from reshard_lab.pipelining.loads import Load
+from reshard_lab.pipelining.loads import BoundaryTensor, Load
 from reshard_lab.runtime.board import Deadline, LateError, Stopped
 from reshard_lab.training.mailbox import Key, Mailbox
 from reshard_lab.training.walk import walk
@@ -15,8 +15,9 @@ from reshard_lab.training.walk import walk
 def items_of(schedule, overlap, ways=((0, 1),)):
     none = Load(0.0)
     compute = {(kind, piece): none for kind in "FBIW" for piece in range(3)}
-    routes = [graph.Route(a, b, none, none) for a, b in ways]
-    return graph.build(checking.check(schedule), compute, routes, overlap)
+    tensors = [BoundaryTensor(a, b) for a, b in ways]
+    transfers = [(none, none)] * len(tensors)
+    return graph.build(checking.check(schedule), compute, tensors, transfers, overlap)
 
 
 def name(found, item):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from reshard_lab.pipelining.workloads.gpt import GPT_SIZES, gpt
 from reshard_lab.pipelining.workloads.record import (
-    Boundary,
     Speed,
     StageWork,
     Workload,
@@ -15,7 +14,6 @@ from reshard_lab.pipelining.workloads.u_transformer import U_TRANSFORMER_SIZES, 
 __all__ = [
     "GPT_SIZES",
     "U_TRANSFORMER_SIZES",
-    "Boundary",
     "Speed",
     "StageWork",
     "Workload",

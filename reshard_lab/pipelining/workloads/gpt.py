@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from reshard_lab.errors import ReshardError, check_choice
+from reshard_lab.pipelining.loads import BoundaryTensor
 from reshard_lab.pipelining.workloads.costs import Cost, attention, keep, linear, norm, total
-from reshard_lab.pipelining.workloads.record import Boundary, Layer, Workload, sizes_of, stage_work
+from reshard_lab.pipelining.workloads.record import Layer, Workload, sizes_of, stage_work
 
 GPT_SIZES: dict[str, dict[str, Any]] = {
     "1.3B": {
@@ -82,7 +83,7 @@ devices, 64 MiB cross a microbatch)
         sizes["data"],
         sizes["operator"],
         tuple(stage_work(c, sizes, recompute, n) for c, n in zip(cut, copies, strict=True)),
-        tuple(Boundary("hidden", s, s + 1, shape) for s in range(stages - 1)),
+        tuple(BoundaryTensor(s, s + 1, name="hidden", shape=shape) for s in range(stages - 1)),
         parameters,
     )
 

@@ -11,7 +11,7 @@ from reshard_lab.cluster import Cluster, preset_data
 from reshard_lab.errors import ReshardError, check_bool, check_choice, check_int
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
-from reshard_lab.pipelining.simulation import Skip
+from reshard_lab.pipelining.loads import BoundaryTensor
 from reshard_lab.pipelining.workloads.costs import Cost, total
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.units import ITEMSIZE, dtype_name, format_bytes
@@ -40,25 +40,6 @@ class StageWork(NamedTuple):
     """The part of ``backward_flops`` that makes the gradients of the weights."""
     activation_bytes: int
     """Kept for the backward of one microbatch, on each device."""
-
-
-class Boundary(NamedTuple):
-    """A tensor that a stage makes and a later one uses; its gradient comes back."""
-
-    name: str
-    source: int
-    target: int
-    shape: tuple[int, ...]
-    """Of one microbatch."""
-
-    @property
-    def spec(self) -> str:
-        """On a (data, operator) mesh: samples split over the data axis, replicated over the other.
-
-        >>> Boundary("hidden", 0, 1, (16, 1024, 2048)).spec
-        'S0RR'
-        """
-        return "S0" + "R" * (len(self.shape) - 1)
 
 
 class Speed(NamedTuple):
@@ -97,7 +78,7 @@ class Workload:
     operator: int
     """Operator-parallel size of a stage: every operator is split over it."""
     stages: tuple[StageWork, ...]
-    tensors: tuple[Boundary, ...]
+    tensors: tuple[BoundaryTensor, ...]
     """Those between neighbours and skips, in the order in which they are made."""
     parameters: int
     """Of the model; a matrix that two stages share is counted once."""
@@ -125,11 +106,11 @@ class Workload:
             )
         return cluster.mesh((self.data, self.operator), first_host=stage * hosts)
 
-    def task(self, tensor: Boundary, cluster: Cluster) -> ReshardingTask:
+    def task(self, tensor: BoundaryTensor, cluster: Cluster) -> ReshardingTask:
         """The resharding that brings ``tensor`` to the stage that uses it."""
         source, target = (
             Layout(self.mesh(cluster, stage), tensor.spec)
-            for stage in (tensor.source, tensor.target)
+            for stage in (tensor.from_stage, tensor.to_stage)
         )
         return ReshardingTask(tensor.shape, self.dtype, source, target, cluster)
 
@@ -150,7 +131,7 @@ class Workload:
         rate = flops_per_s * self.data * self.operator
         tasks: dict[tuple[int, int], list[ReshardingTask]] = {}
         for tensor in self.tensors:
-            ends = (tensor.source, tensor.target)
+            ends = (tensor.from_stage, tensor.to_stage)
             tasks.setdefault(ends, []).append(self.task(tensor, cluster))
         count = len(self.stages)
         return {
@@ -158,7 +139,7 @@ class Workload:
             "backward_s": [s.backward_flops / rate for s in self.stages],
             "weight_s": [s.weight_flops / rate for s in self.stages],
             "forward_transfer_s": [tasks.pop((k, k + 1)) for k in range(count - 1)],
-            "skips": [Skip(*ends, together) for ends, together in tasks.items()],
+            "skips": [BoundaryTensor(*ends, together) for ends, together in tasks.items()],
             "activation_bytes": [s.activation_bytes for s in self.stages],
         }
 

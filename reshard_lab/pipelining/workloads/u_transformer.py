@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, check_choice
+from reshard_lab.pipelining.loads import BoundaryTensor
 from reshard_lab.pipelining.workloads.costs import (
     Cost,
     attention,
@@ -15,7 +16,7 @@ from reshard_lab.pipelining.workloads.costs import (
     norm,
     total,
 )
-from reshard_lab.pipelining.workloads.record import Boundary, Layer, Workload, sizes_of, stage_work
+from reshard_lab.pipelining.workloads.record import Layer, Workload, sizes_of, stage_work
 
 U_TRANSFORMER_SIZES: dict[str, dict[str, Any]] = {
     "1B": {
@@ -128,20 +129,26 @@ def _cuts(name: str, given: Any) -> tuple[int, ...]:
     return cuts
 
 
-def _tensors(net: _Net, samples: int, cuts: Sequence[int], stage_of: list[int]) -> list[Boundary]:
+def _tensors(
+    net: _Net, samples: int, cuts: Sequence[int], stage_of: list[int]
+) -> list[BoundaryTensor]:
     """What crosses: the map between neighbours, the time embedding to every later stage, skips."""
-    found = [Boundary("time embedding", 0, s, (samples, net.time)) for s in range(1, len(cuts) + 1)]
+    tensors = [
+        BoundaryTensor(0, s, name="time embedding", shape=(samples, net.time))
+        for s in range(1, len(cuts) + 1)
+    ]
     for s, cut in enumerate(cuts):
         channels, side = net.outputs[cut - 1]
-        found.append(Boundary("hidden", s, s + 1, (samples, channels, side, side)))
+        shape = (samples, channels, side, side)
+        tensors.append(BoundaryTensor(s, s + 1, name="hidden", shape=shape))
     for number, skip in enumerate(net.skips):
         source, target = stage_of[skip.made], stage_of[skip.used]
         is_hidden = skip.output and skip.made + 1 in cuts and target == source + 1
         if source != target and not is_hidden:
             channels, side = skip.map
             shape = (samples, channels, side, side)
-            found.append(Boundary(f"skip {number}", source, target, shape))
-    return found
+            tensors.append(BoundaryTensor(source, target, name=f"skip {number}", shape=shape))
+    return tensors
 
 
 class _Net:
