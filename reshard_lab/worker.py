@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import network, torchrun
-from reshard_lab.runtime.board import LateError, PeerError
+from reshard_lab.runtime.calls import LateError, PeerError
 from reshard_lab.runtime.process import die_with
 from reshard_lab.runtime.protocol import LineReader, Progress, write_line
 from reshard_lab.runtime.trial import Trial

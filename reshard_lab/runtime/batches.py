@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, need
-from reshard_lab.runtime.board import Deadline, LateError, PeerError
+from reshard_lab.runtime.calls import Deadline, LateError, PeerError
 from reshard_lab.runtime.pieces import Memory
 from reshard_lab.runtime.program import Move, Program
 from reshard_lab.runtime.rounds import Op, Rounds

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from reshard_lab.errors import need
-from reshard_lab.runtime.board import Board, Deadline, LateError, PeerError
+from reshard_lab.runtime.calls import CallState, Deadline, LateError, PeerError
 from reshard_lab.runtime.program import Move, Program
 
 if TYPE_CHECKING:
@@ -141,6 +141,17 @@ class Control:
                 self.wire.finish(work, deadline, f"device {self.me} answers device {d}")
 
 
+class TransferState(CallState):
+    """How far the transfers of one call are, as this device knows it."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        super().__init__(deadline)
+        self.arrived: dict[int, int] = {}
+        """Messages received, by transfer."""
+        self.complete: set[int] = set()
+        """Transfers known to be complete at their last device."""
+
+
 class Tokens:
     """Completion tokens of one call: its number and a transfer, 16 bytes.
 
@@ -149,8 +160,8 @@ class Tokens:
     completes its transfers.
     """
 
-    def __init__(self, control: Control, program: Program, call: int, board: Board) -> None:
-        self.control, self.call, self.board = control, call, board
+    def __init__(self, control: Control, program: Program, call: int, state: TransferState) -> None:
+        self.control, self.call, self.state = control, call, state
         self.sent: list[tuple[int, Any, Any]] = []
         awaited = program.awaited
         self.order = deque(device for device, _ in awaited)  # receives still to be posted
@@ -171,41 +182,41 @@ class Tokens:
     def wait(self, device: int, transfer: int) -> None:
         """Until ``device`` has reported ``transfer`` complete.
 
-        Several lanes may wait at once: one reads, and notes on the board what it reads.
+        Several lanes may wait at once: one reads, and notes what it reads for the others.
         """
-        board = self.board
+        state = self.state
         what = f"device {self.control.me} waits for transfer {transfer} at device {device}"
         while True:
-            with board.changed:
-                board.until(
-                    lambda: transfer in board.complete or device not in self.reading,
+            with state.changed:
+                state.until(
+                    lambda: transfer in state.complete or device not in self.reading,
                     f"{what}; word of it",
                 )
-                if transfer in board.complete:
+                if transfer in state.complete:
                     return
                 self.reading.add(device)
                 if not self.posted[device]:
                     self.order.remove(device)
                     self._post(device)
                 word, work = self.posted[device].popleft()
-            self.control.wire.finish(work, board.deadline, what)
+            self.control.wire.finish(work, state.deadline, what)
             call, number = word.tolist()
             if call != self.call:
                 raise PeerError(
                     f"{what}: word of call {call} came in call {self.call}; every device must "
                     "make the same calls in the same order"
                 )
-            with board.changed:
+            with state.update():
                 self.reading.discard(device)
                 if self.order:
                     self._post(self.order.popleft())
-                board.note_complete(number)
+                state.complete.add(number)
 
     def flush(self) -> None:
         """Wait until every token sent has been taken."""
         for device, _, work in self.sent:
             what = f"device {self.control.me} reports to device {device}"
-            self.control.wire.finish(work, self.board.deadline, what)
+            self.control.wire.finish(work, self.state.deadline, what)
 
     def _post(self, device: int) -> None:
         word = self.control.torch.empty(2, dtype=self.control.torch.int64)

@@ -10,15 +10,15 @@ which the messages of all its moves take turns.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reshard_lab.errors import need
 from reshard_lab.planning.memory import IN_FLIGHT
-from reshard_lab.runtime.board import Board, Deadline, Stopped
-from reshard_lab.runtime.control import Control, Duplex, Tokens
+from reshard_lab.runtime.calls import Deadline
+from reshard_lab.runtime.control import Control, Duplex, Tokens, TransferState
 from reshard_lab.runtime.pieces import Memory
 from reshard_lab.runtime.program import Lane, Move, Program
 
@@ -51,8 +51,8 @@ class Call:
         sends, recvs = program.lanes(program.sends), program.lanes(program.recvs)
         self.lanes = [(self._send, lane, max(1, WINDOW // len(sends))) for lane in sends]
         self.lanes += [(self._recv, lane, max(1, WINDOW // len(recvs))) for lane in recvs]
-        self.board = Board(deadline, lanes=1 + len(self.lanes))
-        self.tokens = Tokens(control, program, number, self.board)
+        self.state = TransferState(deadline)
+        self.tokens = Tokens(control, program, number, self.state)
 
     def run(self) -> None:
         """Until everything is done; raises the first error of any lane.
@@ -60,23 +60,12 @@ class Call:
         Nothing is posted before: calls on one group run one after another.
         """
         self.tokens.begin()
-        for lane in self.lanes:
-            threading.Thread(target=self._lane, args=lane, daemon=True).start()
-        self._lane(self._copy, Lane(self.program.copies, in_turn=False), 1)
-        self.board.close()
+        lanes = [partial(carry, lane, window) for carry, lane, window in self.lanes]
+        self.state.run(self._copy, *lanes, late="not done")
         self.tokens.flush()
 
-    def _lane(self, carry: Callable[[Lane, int], None], lane: Lane, window: int) -> None:
-        try:
-            carry(lane, window)
-            self.board.leave()
-        except Stopped:
-            pass
-        except BaseException as error:
-            self.board.fail(error)
-
-    def _copy(self, lane: Lane, window: int) -> None:
-        for move in lane.moves:
+    def _copy(self) -> None:
+        for move in self.program.copies:
             self.observe("copy", move.step, 0)
             self._wait(move)
             self.memory.copy(move)
@@ -94,7 +83,7 @@ class Call:
                 self._wait(move)
             if move.forward:
                 what = f"message {i + 1} of {move.messages} of transfer {move.transfer}"
-                self.board.until_arrived(move.transfer, i + 1, f"{what}, to be sent on,")
+                self._until_arrived(move.transfer, i + 1, f"{what}, to be sent on,")
             flight.make_room(move)
             data = self._buffer(move, i, stage)
             if move.staged:
@@ -124,7 +113,8 @@ class Call:
         if move.staged:
             self.memory.unpack(move, move.edge(message), move.edge(message + 1), data)
         self.observe("recv", move.step, message + 1)
-        self.board.note_arrived(move.transfer, message + 1)
+        with self.state.update():
+            self.state.arrived[move.transfer] = message + 1
         if message == move.messages - 1 and move.last:
             self._complete(move)
 
@@ -132,12 +122,19 @@ class Call:
         """For the transfers that this one comes after."""
         for transfer in move.local:
             what = f"transfer {transfer}, which comes before transfer {move.transfer},"
-            self.board.until_complete(transfer, what)
+            self._until_complete(transfer, what)
         for device, transfer in move.remote:
             self.tokens.wait(device, transfer)
 
+    def _until_arrived(self, transfer: int, messages: int, what: str) -> None:
+        self.state.until(lambda: self.state.arrived.get(transfer, 0) >= messages, what)
+
+    def _until_complete(self, transfer: int, what: str) -> None:
+        self.state.until(lambda: transfer in self.state.complete, what)
+
     def _complete(self, move: Move) -> None:
-        self.board.note_complete(move.transfer)
+        with self.state.update():
+            self.state.complete.add(move.transfer)
         self.tokens.tell(move)
 
     def _buffer(self, move: Move, message: int, stage: _Stage) -> torch.Tensor:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from reshard_lab.errors import ReshardError, check_int
 from reshard_lab.planning import Plan
-from reshard_lab.runtime.board import Deadline
+from reshard_lab.runtime.calls import Deadline
 from reshard_lab.runtime.failure import Evidence, LastOperation, explain_stop, last_operation
 from reshard_lab.runtime.measure import Measurement, cpu_share, environment, measurement
 from reshard_lab.runtime.network import Network

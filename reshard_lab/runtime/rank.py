@@ -18,7 +18,7 @@ from reshard_lab.runtime.batches import (
     casts_of,
     make_communicators,
 )
-from reshard_lab.runtime.board import Deadline, LateError, PeerError
+from reshard_lab.runtime.calls import Deadline, LateError, PeerError
 from reshard_lab.runtime.control import Control, Duplex, Wire
 from reshard_lab.runtime.lanes import Call, Observer
 from reshard_lab.runtime.pieces import Memory, Pieces, check_pieces

@@ -16,7 +16,7 @@ from typing import Any
 
 from reshard_lab.errors import ReshardError, check_choice, check_int, need
 from reshard_lab.planning import Plan
-from reshard_lab.runtime.board import Deadline
+from reshard_lab.runtime.calls import Deadline
 from reshard_lab.runtime.measure import Measurement, environment, measurement
 from reshard_lab.runtime.process import die_with
 from reshard_lab.runtime.seat import CARRIERS, devices_of

@@ -10,7 +10,7 @@ from reshard_lab.boxes import Box, box_shape, box_text
 from reshard_lab.errors import ReshardError, check_int, need, short
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import oracle
-from reshard_lab.runtime.board import Deadline
+from reshard_lab.runtime.calls import Deadline
 from reshard_lab.runtime.lanes import Observer
 from reshard_lab.runtime.measure import cpu_ticks
 from reshard_lab.runtime.pieces import bytes_of

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from reshard_lab.errors import ReshardError
 from reshard_lab.pipelining.ops import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op
-from reshard_lab.runtime.board import Deadline
+from reshard_lab.runtime.calls import Deadline
 from reshard_lab.training.job import boxes_in
 from reshard_lab.training.kit import Kit, Span, add_up, span_of
 from reshard_lab.training.mailbox import Key, Mailbox

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from reshard_lab.boxes import Box
 from reshard_lab.errors import need
-from reshard_lab.runtime.board import Deadline, LateError, PeerError
+from reshard_lab.runtime.calls import Deadline, LateError, PeerError
 
 
 class Span(NamedTuple):

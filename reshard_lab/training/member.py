@@ -15,7 +15,7 @@ from reshard_lab.errors import need
 from reshard_lab.pipelining.ops import FORWARD
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import run_rank
-from reshard_lab.runtime.board import Deadline
+from reshard_lab.runtime.calls import Deadline
 from reshard_lab.runtime.measure import cpu_ticks
 from reshard_lab.runtime.protocol import Progress
 from reshard_lab.runtime.rank import find_seat, join

@@ -7,7 +7,7 @@ from typing import Any
 
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.pipelining.ops import FORWARD, WEIGHT_GRADIENT, Op
-from reshard_lab.runtime.board import Deadline
+from reshard_lab.runtime.calls import Deadline
 from reshard_lab.training.mailbox import Key, Mailbox
 from reshard_lab.training.role import Began, Role
 

@@ -18,7 +18,7 @@ from reshard_lab.pipelining.schedules import schedule as make_schedule
 from reshard_lab.pipelining.simulation import compute_loads
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
-from reshard_lab.runtime.board import Deadline
+from reshard_lab.runtime.calls import Deadline
 from reshard_lab.runtime.emulated import DEFAULT_NIC
 from reshard_lab.strategies import STRATEGIES
 from reshard_lab.training.job import MODELS, Job, groups_of

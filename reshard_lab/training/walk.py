@@ -11,12 +11,11 @@ are in the order in which their ops end, which is that of sending at both ends.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 from reshard_lab.pipelining.graph import Graph
-from reshard_lab.runtime.board import LateError, Stopped
 from reshard_lab.training.mailbox import Mailbox
 
 Work = Callable[[int], None]
@@ -45,35 +44,15 @@ def walk(
     """All items in which ``stage`` takes part; raises the first error of any thread."""
     count = len(graph.ops)
     mine = [i for i in range(count) if stage in (graph.stages[i], graph.targets[i])]
-    ops = [i for i in mine if graph.targets[i] < 0]
-    if not overlap:
-        _work_through(mine, lambda i: (compute if graph.targets[i] < 0 else carry)(i), mailbox)
-    else:
-        links: dict[tuple[int, int], list[int]] = {}
-        for i in mine:
-            if graph.targets[i] >= 0:
-                links.setdefault((graph.stages[i], graph.targets[i]), []).append(i)
-        threads = [
-            threading.Thread(target=_work_through, args=(items, carry, mailbox), daemon=True)
-            for items in links.values()
-        ]
-        for thread in threads:
-            thread.start()
-        _work_through(ops, compute, mailbox)
-        for thread in threads:
-            thread.join(mailbox.deadline.left() if mailbox.error is None else 0)
-            if thread.is_alive() and mailbox.error is None:
-                text = f"the transfers of stage {stage} were not over"
-                mailbox.fail(LateError(f"{text} within {mailbox.deadline.timeout_s:g} s"))
-    if mailbox.error is not None:
-        raise mailbox.error
+    links: dict[tuple[int, int], list[int]] = {}
+    for i in mine:
+        if overlap and graph.targets[i] >= 0:
+            links.setdefault((graph.stages[i], graph.targets[i]), []).append(i)
+    ops = [i for i in mine if not overlap or graph.targets[i] < 0]
 
+    def items(numbers: list[int]) -> None:
+        for i in numbers:
+            (compute if graph.targets[i] < 0 else carry)(i)
 
-def _work_through(items: Sequence[int], work: Work, mailbox: Mailbox) -> None:
-    try:
-        for item in items:
-            work(item)
-    except Stopped:
-        pass
-    except BaseException as error:
-        mailbox.fail(error)
+    threads = [partial(items, numbers) for numbers in (ops, *links.values())]
+    mailbox.run(*threads, late=f"the transfers of stage {stage} were not over")

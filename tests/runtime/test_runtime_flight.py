@@ -8,8 +8,8 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab.planning.memory import messages
-from reshard_lab.runtime.board import Board, Deadline
-from reshard_lab.runtime.control import Control, Tokens
+from reshard_lab.runtime.calls import Deadline
+from reshard_lab.runtime.control import Control, Tokens, TransferState
 from reshard_lab.runtime.lanes import Call
 from reshard_lab.runtime.pieces import Memory, check_pieces
 from reshard_lab.runtime.program import Compiler
@@ -104,7 +104,7 @@ def test_words_of_other_devices():
     awaited = [(1 + n % 3, n) for n in range(100)]
     wire = Wire(awaited)
     control = SimpleNamespace(torch=torch, me=0, wire=wire)
-    tokens = Tokens(control, SimpleNamespace(awaited=awaited), 1, Board(Deadline(5), 1))
+    tokens = Tokens(control, SimpleNamespace(awaited=awaited), 1, TransferState(Deadline(5)))
     tokens.begin()
     for device, transfer in awaited:
         tokens.wait(device, transfer)

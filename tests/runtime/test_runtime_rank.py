@@ -1,10 +1,12 @@
 """run_rank inside torch.distributed programs (tests/programs/runtime_ranks.py)."""
 
+import threading
+
 import pytest
 
 import reshard_lab as rl
 from reshard_lab.planning.memory import messages
-from reshard_lab.runtime.board import Board, Deadline, LateError
+from reshard_lab.runtime.calls import CallState, Deadline, LateError, Stopped
 from reshard_lab.runtime.control import Duplex
 from support import rank_programs
 from support.random_tasks import traced_plans
@@ -150,15 +152,22 @@ def test_no_process_group():
             rl.runtime.run_rank(plan, None, timeout_s=bad)
 
 
-def test_the_board_wakes_lanes_in_time():
-    board = Board(Deadline(0.05), lanes=1)
+def test_the_threads_of_a_call_wake_in_time():
+    state = CallState(Deadline(0.05))
     with pytest.raises(LateError, match=r"transfer 3 did not come within 0\.05 s"):
-        board.until_complete(3, "transfer 3")
-    board = Board(Deadline(5), lanes=2)
-    board.fail(KeyError("first"))
-    board.fail(KeyError("second"))
+        state.until(lambda: False, "transfer 3")
+    state = CallState(Deadline(5))
+    stuck = threading.Event()
+
+    def fail():
+        state.fail(KeyError("first"))
+        raise KeyError("second")
+
     with pytest.raises(KeyError, match="first"):
-        board.close()
+        state.run(lambda: state.until(lambda: False, "nothing"), fail, stuck.wait, late="")
+    stuck.set()
+    with pytest.raises(Stopped):
+        state.until(lambda: True, "nothing")
 
 
 class NamedWire:

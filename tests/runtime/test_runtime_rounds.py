@@ -8,7 +8,7 @@ import pytest
 import reshard_lab as rl
 from reshard_lab.planning.memory import messages
 from reshard_lab.runtime import batches
-from reshard_lab.runtime.board import Deadline
+from reshard_lab.runtime.calls import Deadline
 from reshard_lab.runtime.pieces import Memory, check_pieces
 from reshard_lab.runtime.program import Compiler
 from reshard_lab.runtime.rank import devices_of

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.runtime.board import Deadline, LateError, PeerError
+from reshard_lab.runtime.calls import Deadline, LateError, PeerError
 from reshard_lab.runtime.protocol import Position
 from reshard_lab.training import Paced, Transformer, UNet, train
 from reshard_lab.training.job import MODELS

@@ -5,7 +5,7 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab.pipelining.ops import FORWARD, Op
-from reshard_lab.runtime.board import Deadline
+from reshard_lab.runtime.calls import Deadline
 from reshard_lab.training import Transformer
 from reshard_lab.training.mailbox import Key, Mailbox
 from reshard_lab.training.pace import Pace

@@ -7,7 +7,7 @@ import pytest
 import reshard_lab as rl
 from reshard_lab.pipelining import checking, graph
 from reshard_lab.pipelining.loads import BoundaryTensor, Load
-from reshard_lab.runtime.board import Deadline, LateError, Stopped
+from reshard_lab.runtime.calls import Deadline, LateError, Stopped
 from reshard_lab.training.mailbox import Key, Mailbox
 from reshard_lab.training.walk import walk
 
