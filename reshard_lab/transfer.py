@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from reshard_lab.boxes import Box, Span, box_volume
+from reshard_lab.boxes import Box, Span, box_text, box_volume
 
 
 class Transfer(NamedTuple):
@@ -37,6 +37,13 @@ class Transfer(NamedTuple):
     def elements(self) -> int:
         """Number of elements carried."""
         return box_volume(self.box) if self.span is None else self.span[1] - self.span[0]
+
+    @property
+    def text(self) -> str:
+        """What messages call it."""
+        span = "" if self.span is None else f" elements {self.span[0]}:{self.span[1]}"
+        path = " -> ".join(map(str, self.path))
+        return f"transfer {self.id} ({box_text(self.box)}{span}, {path})"
 
 
 class Step(NamedTuple):

@@ -46,18 +46,23 @@ class StagedEnd(NamedTuple):
 
 def staged_ends(plan: Plan) -> Iterator[StagedEnd]:
     """Every end of every hop that stages bytes; none in a ``signal`` plan."""
-    pieces = [(task.src.boxes(task.shape), task.dst.boxes(task.shape)) for task in plan.tasks]
-    for t in plan.transfers if plan.delivers else ():
-        have, need = pieces[plan.units[t.unit].task]
-        for hop in range(len(t.path) - 1):
-            device, peer = t.path[hop], t.path[hop + 1]
-            from_source = hop == 0 and device in have and contains(have[device], t.box)
-            staged = staged_bytes(t, have[device] if from_source else need[device])
+    if not plan.delivers:
+        return
+    have = [task.src.boxes(task.shape) for task in plan.tasks]
+    need = [task.dst.boxes(task.shape) for task in plan.tasks]
+    hops = plan.hops
+    columns = (hops.transfer, hops.hop, hops.source, hops.destination)
+    for number, hop, device, peer in zip(*(c.tolist() for c in columns), strict=True):
+        if device == peer:
+            continue
+        t = plan.transfers[number]
+        task = plan.units[t.unit].task
+        held = have[task].get(device) if hop == 0 else None
+        source = held if held is not None and contains(held, t.box) else need[task][device]
+        for end, piece in ((device, source), (peer, need[task][peer])):
+            staged = staged_bytes(t, piece)
             if staged:
-                yield StagedEnd(t.id, hop, device, True, staged)
-            staged = staged_bytes(t, need[peer])
-            if staged:
-                yield StagedEnd(t.id, hop, peer, False, staged)
+                yield StagedEnd(number, hop, end, end == device, staged)
 
 
 def peak_bytes(plan: Plan) -> dict[int, int]:

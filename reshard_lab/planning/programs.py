@@ -5,18 +5,44 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import itemgetter
+
+import numpy as np
 
 from reshard_lab.errors import ReshardError
+from reshard_lab.planning.hops import HopTable
 from reshard_lab.transfer import Step, Transfer
 
 
-def programs_of(
-    transfers: Sequence[Transfer], dtype_of_unit: Sequence[str]
-) -> Mapping[int, tuple[Step, ...]]:
+def programs_of(hops: HopTable, dtype_of_unit: Sequence[str]) -> Mapping[int, tuple[Step, ...]]:
     """``{device: steps}``: by stage, within a stage by hop, receive before forward."""
+    copies = hops.copies
+    copied, moved = np.flatnonzero(copies), np.flatnonzero(~copies)
+    row = np.concatenate((copied, moved, moved))
+    device = np.concatenate((hops.source[copied], hops.source[moved], hops.destination[moved]))
+    peer = np.concatenate((hops.source[copied], hops.destination[moved], hops.source[moved]))
+    op = np.repeat(np.arange(3), (len(copied), len(moved), len(moved)))
+    order = np.lexsort((row, hops.hop[row], hops.stage[row], device))
+    row = row[order]
+    dtypes = [dtype_of_unit[t.unit] for t in hops.transfers]
     with collector_paused():
-        return _programs_of(transfers, dtype_of_unit)
+        steps = [
+            Step(_OPS[op], number, peer, nbytes, dtypes[number])
+            for op, number, peer, nbytes in zip(
+                op[order].tolist(),
+                hops.transfer[row].tolist(),
+                peer[order].tolist(),
+                hops.nbytes[row].tolist(),
+                strict=True,
+            )
+        ]
+    ends = np.searchsorted(device[order], hops.devices, side="right").tolist()
+    return {
+        number: tuple(steps[start:end])
+        for number, start, end in zip(hops.devices.tolist(), [0, *ends], ends, strict=False)
+    }
+
+
+_OPS = ("copy", "send", "recv")
 
 
 @contextmanager
@@ -29,28 +55,6 @@ def collector_paused() -> Iterator[None]:
     finally:
         if running:
             gc.enable()
-
-
-def _programs_of(
-    transfers: Sequence[Transfer], dtype_of_unit: Sequence[str]
-) -> Mapping[int, tuple[Step, ...]]:
-    rows: dict[int, list[tuple[int, int, Step]]] = {}
-    for t in transfers:
-        path, dtype = t.path, dtype_of_unit[t.unit]
-        if len(path) == 1:
-            rows.setdefault(path[0], []).append(
-                (t.stage, 0, Step("copy", t.id, path[0], t.nbytes, dtype))
-            )
-        for hop in range(len(path) - 1):
-            a, b = path[hop], path[hop + 1]
-            send = Step("send", t.id, b, t.nbytes, dtype)
-            recv = Step("recv", t.id, a, t.nbytes, dtype)
-            rows.setdefault(a, []).append((t.stage, hop, send))
-            rows.setdefault(b, []).append((t.stage, hop, recv))
-    return {
-        device: tuple(step for _, _, step in sorted(rows[device], key=itemgetter(0, 1)))
-        for device in sorted(rows)
-    }
 
 
 def levels_of(transfers: Sequence[Transfer]) -> list[int]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from reshard_lab.cluster import Cluster
+from reshard_lab.planning.hops import HopTable, hops_of
 from reshard_lab.planning.memory import peak_bytes
 from reshard_lab.planning.programs import programs_of
 from reshard_lab.resharding import ReshardingTask, UnitTask, lower_bound_s, need_cluster
@@ -77,8 +78,6 @@ class Plan:
     turns."""
     stretches: tuple[Stretch, ...] = ()
     """What is sent when, in order of issue; local copies left out."""
-    given_programs: Mapping[int, tuple[Step, ...]] | None = field(default=None, compare=False)
-    """Programs read from a file; None = derived from the transfers."""
 
     @property
     def cluster(self) -> Cluster:
@@ -96,11 +95,14 @@ class Plan:
         return tuple(u for task in self.tasks for u in task.unit_tasks)
 
     @cached_property
+    def hops(self) -> HopTable:
+        """The transfers hop by hop, with what each hop waits for."""
+        return hops_of(self.transfers, self.ordered)
+
+    @cached_property
     def programs(self) -> Mapping[int, tuple[Step, ...]]:
         """``{device: its steps in order}`` for every device that takes part."""
-        if self.given_programs is not None:
-            return self.given_programs
-        return programs_of(self.transfers, [self.tasks[u.task].dtype for u in self.units])
+        return programs_of(self.hops, [self.tasks[u.task].dtype for u in self.units])
 
     @property
     def nbytes(self) -> int:
@@ -135,11 +137,15 @@ class Plan:
 
         return gantt(self)
 
-    def to_json(self, path: str | Path | None = None) -> str:
-        """The plan as JSON text, also written to ``path`` if given."""
+    def to_json(self, path: str | Path | None = None, programs: bool = False) -> str:
+        """The plan as JSON text, also written to ``path`` if given.
+
+        ``programs`` adds what every device does in order, which ``from_json`` has no need of: for
+        readers without this library.
+        """
         from reshard_lab.planning.serial import dump
 
-        return dump(self, path)
+        return dump(self, path, programs)
 
     @classmethod
     def from_json(cls, path: str | Path) -> Plan:

@@ -9,23 +9,34 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, check_choice, check_int, check_path, write_text
+from reshard_lab.errors import (
+    ReshardError,
+    check_bool,
+    check_choice,
+    check_int,
+    check_path,
+    write_text,
+)
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning.record import Plan, PlannedUnit, Stretch
 from reshard_lab.resharding import ReshardingTask, lower_bound_s
 from reshard_lab.scheduling import METHODS
 from reshard_lab.strategies import STRATEGIES
-from reshard_lab.transfer import Step, Transfer
+from reshard_lab.transfer import Transfer
 
 SCHEMA = "reshard_lab.plan"
-VERSION = 1
+VERSION = 2
 T = TypeVar("T")
 
 
-def dump(plan: Plan, path: str | Path | None = None) -> str:
-    """JSON text of ``plan``, also written to ``path`` if given."""
-    data = {
+def dump(plan: Plan, path: str | Path | None = None, programs: bool = False) -> str:
+    """JSON text of ``plan``, also written to ``path`` if given (see docs/plan_file.md).
+
+    programs:
+        also write what every device does in order, for readers without this library.
+    """
+    data: dict[str, Any] = {
         "schema": SCHEMA,
         "version": VERSION,
         "cluster": plan.cluster.to_dict(),
@@ -49,8 +60,9 @@ def dump(plan: Plan, path: str | Path | None = None) -> str:
         "stretches": plan.stretches,
         "units": plan.units,
         "transfers": plan.transfers,
-        "programs": {str(device): steps for device, steps in plan.programs.items()},
     }
+    if check_bool("programs", programs):
+        data["programs"] = {str(device): steps for device, steps in plan.programs.items()}
     text = json.dumps(data)
     if path is not None:
         write_text("plan file", path, text)
@@ -134,13 +146,6 @@ def _plan(data: dict[str, Any]) -> Plan:
         notes=tuple(_typed(note, str) for note in data["notes"]),
         ordered=_typed(data["ordered"], bool),
         stretches=tuple(_stretch(row, len(units), cluster) for row in data["stretches"]),
-        given_programs={
-            int(device): tuple(
-                Step(_typed(op, str), _int(t), _int(peer), _int(nbytes), _typed(dtype, str))
-                for op, t, peer, nbytes, dtype in steps
-            )
-            for device, steps in data["programs"].items()
-        },
     )
 
 

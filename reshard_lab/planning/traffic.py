@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from reshard_lab.errors import need
 from reshard_lab.units import format_bytes, format_seconds
@@ -87,20 +89,21 @@ def traffic(plan: Plan) -> Traffic:
     {(0, 1): 1000, (1, 1): 1000, (1, 2): 1000, (2, 2): 1000}
     """
     cluster = plan.cluster
-    found: Counter[tuple[int, int]] = Counter()
+    hops = plan.hops
+    moves = ~hops.copies
+    source, destination, nbytes = (c[moves] for c in (hops.source, hops.destination, hops.nbytes))
     sides: Counter[tuple[int, str]] = Counter()
-    for transfer in plan.transfers:
-        for a, b in pairwise(transfer.path):
-            ends = cluster.host_of(a), cluster.host_of(b)
-            found[ends] += transfer.nbytes
-            if ends[0] != ends[1]:
-                sides[cluster.nic_of(a), "tx"] += transfer.nbytes
-                sides[cluster.nic_of(b), "rx"] += transfer.nbytes
+    between: Counter[tuple[int, int]] = Counter()
+    for (a, b), carried in _sums(np.stack((source, destination)), nbytes):
+        ends = cluster.host_of(a), cluster.host_of(b)
+        between[ends] += carried
+        if ends[0] != ends[1]:
+            sides[cluster.nic_of(a), "tx"] += carried
+            sides[cluster.nic_of(b), "rx"] += carried
     loads = []
-    for (nic, side), nbytes in sides.items():
+    for (nic, side), carried in sides.items():
         host = cluster.host_of_nic(nic)
-        seconds = nbytes / cluster.host_nic_Bps[host]
-        loads.append(NicLoad(host, nic, side, nbytes, seconds))
+        loads.append(NicLoad(host, nic, side, carried, carried / cluster.host_nic_Bps[host]))
     taking_part = {
         cluster.host_of(device)
         for task in plan.tasks
@@ -109,7 +112,16 @@ def traffic(plan: Plan) -> Traffic:
     }
     return Traffic(
         tuple(sorted(taking_part)),
-        {ends: found[ends] for ends in sorted(found) if found[ends]},
+        {ends: between[ends] for ends in sorted(between) if between[ends]},
         tuple(sorted(loads)),
         plan.makespan_s,
     )
+
+
+def _sums(keys: np.ndarray, amounts: np.ndarray) -> Iterator[tuple[tuple[int, int], int]]:
+    """The distinct columns of ``keys`` (2, rows), each with the sum of its ``amounts``."""
+    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+    total = np.zeros(distinct.shape[1], dtype=np.int64)
+    np.add.at(total, inverse.ravel(), amounts)
+    for key, amount in zip(distinct.T.tolist(), total.tolist(), strict=True):
+        yield tuple(key), amount

@@ -8,7 +8,6 @@ from typing import Any
 from reshard_lab.boxes import Box, box_shape, contains, slices_within, span_boxes
 from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
-from reshard_lab.planning.verify import order_of_hops
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.runtime.arrays import new
 from reshard_lab.transfer import Transfer
@@ -44,9 +43,10 @@ def execute(plan: Plan, pieces: Pieces | Sequence[Pieces]) -> Any:
     given = _one_a_task(plan, [pieces] if single else pieces)
     plan.verify()
     runs = [_Run(task, held) for task, held in zip(plan.tasks, given, strict=True)]
-    for number, hop in order_of_hops(plan):
-        transfer = plan.transfers[number]
-        runs[plan.units[transfer.unit].task].move(transfer, hop)
+    number, hop = plan.hops.transfer.tolist(), plan.hops.hop.tolist()
+    for row in plan.hops.order:
+        transfer = plan.transfers[number[row]]
+        runs[plan.units[transfer.unit].task].move(transfer, hop[row])
     return runs[0].result if single else [run.result for run in runs]
 
 

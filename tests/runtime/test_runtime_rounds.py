@@ -1,6 +1,7 @@
 """Rounds: what NCCL would be given, checked by bookkeeping and on a fake process group."""
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -13,7 +14,6 @@ from reshard_lab.runtime.pieces import Memory, check_pieces
 from reshard_lab.runtime.program import Compiler
 from reshard_lab.runtime.rank import devices_of
 from reshard_lab.runtime.rounds import BATCH, rounds_of
-from reshard_lab.transfer import Step
 from support.random_tasks import random_plan
 from support.rounds import placed
 
@@ -157,25 +157,22 @@ def test_tokens_beyond_a_batch_wait_for_the_next_round():
 
 
 def test_lanes_that_forbid_a_broadcast_are_named():
-    """Device 2 takes in transfer 1 between the hops of transfer 0, as only a hop by hop can."""
-    cluster = rl.Cluster(hosts=3, devices_per_host=1)
-    mesh = rl.Mesh([1, 2])
+    """Between a chain's hops 0 sends to 3, then 3 to 2: only hop by hop is there room for it."""
+    cluster = rl.Cluster(hosts=4, devices_per_host=1)
+    ends = [(0, rl.Mesh([1, 2])), (0, rl.Mesh([3])), (3, rl.Mesh([2]))]
     tasks = [
-        rl.ReshardingTask((8,), "int8", rl.Layout(rl.Mesh([0]), "R"), rl.Layout(m, "R"), cluster)
-        for m in (mesh, rl.Mesh([2]))
+        rl.ReshardingTask((8,), "int8", rl.Layout(rl.Mesh([a]), "R"), rl.Layout(m, "R"), cluster)
+        for a, m in ends
     ]
-    plan = rl.plan(tasks, chunks=2)
-    (chain,) = [t for t in plan.transfers if len(t.path) == 3]
-    steps = list(plan.programs[2])
-    steps.sort(key=lambda step: step.transfer == chain.id)
-    assert isinstance(steps[0], Step) and plan.programs[0][0].transfer == chain.id
-    odd = rl.Plan(
-        **{
-            **{f: getattr(plan, f) for f in plan.__dataclass_fields__},
-            "given_programs": {**plan.programs, 2: tuple(steps)},
-            "transfers": tuple(t._replace(after=()) for t in plan.transfers),
-        }
-    )
+    plan = rl.plan(tasks, scheduler="naive", chunks=2)
+    chain, there, on = sorted(plan.transfers, key=lambda t: t.unit)
+    assert (chain.path, there.path, on.path) == ((0, 1, 2), (0, 3), (3, 2))
+    changed = {
+        chain.id: chain._replace(stage=1, after=()),
+        there.id: there._replace(stage=2, after=()),
+        on.id: on._replace(stage=0, after=(there.id,)),
+    }
+    odd = replace(plan, transfers=tuple(changed[t.id] for t in plan.transfers))
     odd.verify()
     rounds_of(odd, collective=False)
     with pytest.raises(rl.ReshardError, match=f"transfer {chain.id} cannot be .*carrier='chain'"):
