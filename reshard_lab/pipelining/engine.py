@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from reshard_lab.max_min import max_min, port_table
 from reshard_lab.pipelining.graph import Graph
 from reshard_lab.pipelining.loads import Load, Port
-from reshard_lab.simulation import max_min
 
 _FIXED = -1  # version of the one event of an item that shares nothing
 _FULL = 1 + 1e-9  # shares of a port that sum to this much fit side by side
@@ -159,12 +159,6 @@ def fair_speeds(loads: Sequence[Load], ports: frozenset[Port]) -> tuple[float, .
     (0.5, 0.5, 1.0)
     """
     used = [[(port, share) for port, share in load.ports if port in ports] for load in loads]
-    number = {port: i for i, port in enumerate(sorted(ports))}
-    width = max([1, *map(len, used)])
-    at = np.full((len(loads), width), len(number))  # the last port is one that nobody can fill
-    weight = np.zeros((len(loads), width))
-    for row, pairs in enumerate(used):
-        for column, (port, share) in enumerate(pairs):
-            at[row, column], weight[row, column] = number[port], share
-    capacity = np.append(np.ones(len(number)), np.inf)
-    return tuple(max_min(at, capacity, np.ones(len(loads)), weight=weight).tolist())
+    table = port_table(used)
+    full_speed = np.ones(len(loads))
+    return tuple(max_min(table.ports, table.capacity, full_speed, weight=table.weight).tolist())

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from reshard_lab.max_min import PortTable, max_min, port_table
 from reshard_lab.scheduling.budget import Budget
 from reshard_lab.scheduling.problem import Group, Problem
 from reshard_lab.scheduling.schedule import (
@@ -94,7 +95,8 @@ def share_ports(given: Sequence[Flow], budget: Budget) -> Shared:
     """
     flows = [sorted(flow.jobs, reverse=True) for flow in given]
     names = tuple(tuple(i for _, i in jobs) for jobs in flows)
-    ports = Ports([flow.uses for flow in given])
+    table = port_table([flow.uses for flow in given])
+    uses = np.array([len(flow.uses) for flow in given])
     left = np.array([len(jobs) for jobs in flows], dtype=np.int64)
     goal = np.array([jobs[-1][0] for jobs in flows])
     done = np.zeros(len(flows))  # what each unfinished job of a flow has got so far
@@ -106,7 +108,10 @@ def share_ports(given: Sequence[Flow], budget: Budget) -> Shared:
     every, since = 1, 1
     while left.any():
         if since >= every:
-            rate, effort = ports.max_min(left)
+            rate = _rates(table, left)
+            # The work of filling up port by port: a look at every use a level, until it is full.
+            level = np.unique(rate[left > 0].round(12), return_inverse=True)[1]
+            effort = int(uses[left > 0] @ (level + 2))
             times.append(now)
             rates.append(tuple(rate.tolist()))
             work -= effort
@@ -128,44 +133,10 @@ def share_ports(given: Sequence[Flow], budget: Budget) -> Shared:
     return Shared(Sharing(names, (*times, now), tuple(rates)), ends, every)
 
 
-class Ports:
-    """Which flow uses which ports, and how much of each at full speed."""
-
-    def __init__(self, flows: Sequence[Sequence[tuple[Hashable, float]]]) -> None:
-        index: dict[Hashable, int] = {}
-        rows = [
-            (index.setdefault(port, len(index)), f, use)
-            for f, uses in enumerate(flows)
-            for port, use in uses
-        ]
-        self.port = np.array([port for port, _, _ in rows], dtype=np.int64)
-        self.flow = np.array([flow for _, flow, _ in rows], dtype=np.int64)
-        self.use = np.array([use for _, _, use in rows], dtype=float)
-        self.count = len(index)
-
-    def max_min(self, jobs: np.ndarray) -> tuple[np.ndarray, int]:
-        """The max-min fair rate of each of the ``jobs`` of every flow, and the work it took.
-
-        Rates are parts of full speed. Progressive filling: the port with least room for each of
-        its jobs fixes the rate of all jobs through it; repeat with what is left of the others.
-        """
-        rate = np.zeros(len(jobs))
-        room = np.ones(self.count)
-        moves = jobs[self.flow] > 0
-        port, flow = self.port[moves], self.flow[moves]
-        demand = self.use[moves] * jobs[flow]
-        effort = len(self.port)
-        while len(port):
-            effort += len(port)
-            load = np.bincount(port, demand, self.count)
-            level = np.full(self.count, np.inf)
-            np.divide(room, load, out=level, where=load > 0)
-            least = level.min()
-            fixed = np.zeros(len(jobs), dtype=bool)
-            fixed[flow[level[port] <= least * (1 + 1e-12)]] = True
-            rate[fixed] = least
-            leaves = fixed[flow]
-            taken = np.bincount(port[leaves], demand[leaves], self.count)
-            room = np.maximum(room - taken * least, 0.0)
-            port, flow, demand = port[~leaves], flow[~leaves], demand[~leaves]
-        return rate, effort
+def _rates(table: PortTable, jobs: np.ndarray) -> np.ndarray:
+    """The max-min fair rate of each of the ``jobs`` of every flow, as parts of full speed."""
+    rate = np.zeros(len(jobs))
+    moves = jobs > 0
+    weight = table.weight[moves] * jobs[moves, None]
+    rate[moves] = max_min(table.ports[moves], table.capacity, np.ones(moves.sum()), weight=weight)
+    return rate

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from reshard_lab.simulation.calibration import Calibration, Compared, Fitted, calibrate
 from reshard_lab.simulation.path import PathStep
-from reshard_lab.simulation.sharing import max_min
 from reshard_lab.simulation.simulator import RESOLUTIONS, simulate
 from reshard_lab.simulation.staging import Staging
 from reshard_lab.simulation.timeline import NicUse, Timeline, Transmission
@@ -20,6 +19,5 @@ __all__ = [
     "Timeline",
     "Transmission",
     "calibrate",
-    "max_min",
     "simulate",
 ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from reshard_lab.max_min import headroom, max_min
 from reshard_lab.simulation.jobs import Jobs
-from reshard_lab.simulation.sharing import headroom, max_min
 
 _SAME_PART = 1e-9
 """Part of a job that does not count when two jobs of a chain are compared."""

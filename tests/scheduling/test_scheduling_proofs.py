@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reshard_lab.bounds import common_unit, fluid_bound, fractional_sender_load, unsplit_bound
+from reshard_lab.max_min import port_table
 from reshard_lab.scheduling import (
     METHODS,
     Problem,
@@ -21,7 +22,7 @@ from reshard_lab.scheduling import (
     solve,
 )
 from reshard_lab.scheduling.budget import Budget
-from reshard_lab.scheduling.concurrent import Ports
+from reshard_lab.scheduling.concurrent import _rates
 from reshard_lab.scheduling.configurations import generate, slot_schedule
 from reshard_lab.scheduling.dispatch import Table, dispatch
 from reshard_lab.scheduling.insertion import insert_widest
@@ -393,7 +394,7 @@ def test_rates_are_max_min_fair(flows, data):
         data.draw(st.lists(st.integers(1, 3), min_size=len(flows), max_size=len(flows)))
     )
     uses = [[(("tx", s), 1.0), *((("rx", r), 1.0) for r in to)] for s, to in flows]
-    rate, _ = Ports(uses).max_min(count)
+    rate = _rates(port_table(uses), count)
     used: dict = {}
     fastest: dict = {}
     for f, (sender, receivers) in enumerate(flows):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reshard_lab.simulation import sharing
-from reshard_lab.simulation.sharing import headroom, max_min
+from reshard_lab import max_min as filling
+from reshard_lab.max_min import headroom, max_min
 
 
 def filled(ports, capacity, cap, leader, gain) -> np.ndarray:
@@ -59,7 +59,7 @@ def flows(draw):
     return ports, capacity, cap, leader
 
 
-@pytest.mark.parametrize("dense", [sharing._DENSE, 0])
+@pytest.mark.parametrize("dense", [filling._DENSE, 0])
 @settings(max_examples=150)
 @given(case=flows())
 def test_rates_are_those_of_progressive_filling(dense, case):
@@ -67,9 +67,9 @@ def test_rates_are_those_of_progressive_filling(dense, case):
     ports, capacity, cap, leader = case
     alike = np.ones(len(cap))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharing, "_DENSE", dense)
+        patch.setattr(filling, "_DENSE", dense)
         if dense == 0:
-            patch.setattr(sharing._Filling, "round", lambda self, flows: np.zeros(len(flows), bool))
+            patch.setattr(filling._Filling, "round", lambda self, flows: np.zeros(len(flows), bool))
         free = max_min(ports, capacity, cap)
         led = max_min(ports, capacity, cap, leader, alike)
     nobody = np.full(len(cap), -1)

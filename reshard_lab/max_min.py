@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 _SAME = 1 + 1e-12
@@ -46,6 +49,30 @@ def max_min(
             fill.port_by_port(flows)
             break
     return fill.rate
+
+
+class PortTable(NamedTuple):
+    """Which flow uses which ports of capacity 1, as ``max_min`` takes it."""
+
+    ports: np.ndarray
+    """(flows, p) port numbers; rows of fewer ports are filled up with one of infinite capacity."""
+    weight: np.ndarray
+    """(flows, p) part of each port that the flow takes at rate 1."""
+    capacity: np.ndarray
+
+
+def port_table(flows: Sequence[Sequence[tuple[Hashable, float]]]) -> PortTable:
+    """The table of flows given as (port, part of it that the flow takes at rate 1)."""
+    number: dict[Hashable, int] = {}
+    for uses in flows:
+        for port, _ in uses:
+            number.setdefault(port, len(number))
+    shape = len(flows), max([1, *map(len, flows)])
+    ports, weight = np.full(shape, len(number)), np.zeros(shape)
+    for row, uses in enumerate(flows):
+        for column, (port, part) in enumerate(uses):
+            ports[row, column], weight[row, column] = number[port], part
+    return PortTable(ports, weight, np.append(np.ones(len(number)), np.inf))
 
 
 def headroom(ports: np.ndarray, capacity: np.ndarray, rate: np.ndarray) -> np.ndarray:
