@@ -12,7 +12,6 @@ from reshard_lab.experiments.figures import (
     FIGURE6,
     FIGURE8,
     LEAST_CHUNK,
-    ONE_HOST,
     TWO_DEVICES,
     figure5_cases,
     suite_cases,
@@ -21,7 +20,6 @@ from reshard_lab.experiments.places import Place, find_place, label_of, opened
 from reshard_lab.experiments.simulated import simulated
 from reshard_lab.experiments.suite import Scale
 from reshard_lab.experiments.tables import Picture, Table, write
-from reshard_lab.plots.bars import Columns
 from reshard_lab.units import format_bytes
 
 if TYPE_CHECKING:
@@ -86,7 +84,7 @@ def reproduce(
     check_bool("quiet", quiet), check_bool("patient", patient)
     folder = _folder(out)
     tqdm = need("tqdm", "run", "a progress bar").tqdm
-    need("pandas", "notebooks", "a reproduction"), need("matplotlib", "notebooks", "a chart")
+    need("pandas", "notebooks", "a reproduction"), need("resvg_py", "notebooks", "a picture")
     name, why = find_place(where)
     how = SIZES[name, size]
     tables = simulated(folder)
@@ -107,40 +105,22 @@ def reproduce(
 
 def _pictures(figure5: pd.DataFrame, suite: pd.DataFrame, size: Size) -> list[Picture]:
     """Figures 5, 6 and 8 as tables, and how they are drawn."""
-    count = figure5["devices"].where(figure5["sweep"] == ONE_HOST, figure5["hosts"])
     chunks = f"broadcast in chunks of at least {format_bytes(size.chunk_nbytes)}"
     scaled = f"every dimension 1/{size.scale.shrink} of the paper's, {chunks}"
-    case = "case (7 and 8 are the same)"
     widest = figure5[(figure5["sweep"] == TWO_DEVICES) & (figure5["hosts"] == 4)]
-    columns = Columns(
-        group="case",
-        series="method",
-        value="measured_Gbps",
-        low="low_Gbps",
-        high="high_Gbps",
-        mark="predicted_Gbps",
-        cross="simulated_Gbps",
-        bound="bound_Gbps",
-    )
     return [
         Picture(
             "figure5",
             f"Figure 5 on this machine: one sender, {format_bytes(size.nbytes)} (paper: 1 GiB), "
             f"{chunks}",
             figure5,
-            {"count": count},
-            columns._replace(group="count", panel="sweep"),
-            {ONE_HOST: "devices on the host", TWO_DEVICES: "hosts of 2 devices"},
             {"split", "concurrent"},  # one task: the same broadcast
             f"broadcast to 4 hosts of 2 devices: {_gain(widest, 'broadcast', 'send_recv')}",
         ),
         Picture(
             "figure6",
-            f"Figure 6 on this machine: the cases of table 2, {scaled}",
+            f"Figure 6 on this machine: the cases of table 2 (7 and 8 are the same), {scaled}",
             _of(suite, FIGURE6),
-            {},
-            columns,
-            case,
             set(),
             f"broadcast, over the cases: {_gain(suite, 'broadcast', 'alpa')}",
         ),
@@ -148,9 +128,6 @@ def _pictures(figure5: pd.DataFrame, suite: pd.DataFrame, size: Size) -> list[Pi
             "figure8",
             f"Figure 8 on this machine: schedules of broadcasts, {scaled}",
             _of(suite, FIGURE8),
-            {},
-            columns,
-            case,
             set(),
             f"ensemble, over the cases: {_gain(suite, 'ensemble', 'naive')}",
         ),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from reshard_lab.errors import ReshardError
@@ -12,16 +12,16 @@ from reshard_lab.experiments.headlines import headlines
 from reshard_lab.experiments.pipelines import FIGURE7, Figure4, figure4, figure7, figure9
 from reshard_lab.experiments.tables import Table
 from reshard_lab.pipelining import device_speed
-from reshard_lab.plots.bars import Columns, Words, as_figure, bars, save
+from reshard_lab.plots.bar_chart import ChartBar, ChartLabels, bar_chart_svg
+from reshard_lab.plots.export import export
 from reshard_lab.plots.memory import draw_memory
 from reshard_lab.plots.pipeline import draw_pipeline
-from reshard_lab.plots.svg import Figure
+from reshard_lab.plots.svg import Figure, figure
 from reshard_lab.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_COLUMNS = Columns("model", "method", "tflops_per_device", bound="device_tflops")
 _VALUE = "throughput (TFLOP/s a device)"
 _TITLE7 = "Figure 7, simulated: training throughput on 2 pipeline stages"
 _TITLE9 = "Figure 9, simulated: throughput over microbatches of the same size"
@@ -83,7 +83,8 @@ def _write4(folder: Path, made: Figure4) -> Table:
 
 def _write7(folder: Path, frame: pd.DataFrame, label: str, about: dict[str, Any]) -> Table:
     title = _TITLE7
-    pictures = save(_chart7(frame, _note(label, _METHODS7)), folder / "figure7")
+    drawn = _chart7(frame, label)
+    pictures = [export(drawn, folder / f"figure7.{kind}") for kind in ("png", "svg")]
     by = frame.pivot(index="model", columns="method", values="tflops_per_device")
     gains, shares = by["ours"] / by["alpa"], by["ours"] / by["signal"]
     headline = (
@@ -105,7 +106,8 @@ def _write_headlines(folder: Path, frame: pd.DataFrame, label: str) -> Table:
 
 def _write9(folder: Path, frame: pd.DataFrame, label: str, about: dict[str, Any]) -> Table:
     title = _TITLE9
-    pictures = save(_chart9(frame, _note(label, _METHODS9)), folder / "figure9")
+    drawn = _chart9(frame, label)
+    pictures = [export(drawn, folder / f"figure9.{kind}") for kind in ("png", "svg")]
     most = frame[frame["microbatches"] == frame["microbatches"].max()]
     by = most.pivot(index="model", columns="method", values="tflops_per_device")
     steps = ", ".join(
@@ -118,41 +120,54 @@ def _write9(folder: Path, frame: pd.DataFrame, label: str, about: dict[str, Any]
 
 def draw_figure7(frame: pd.DataFrame, preset: str = "p3.8xlarge") -> Figure:
     """The rows of ``figure7`` as bars, with the speed of the device as a line."""
-    return _figure(_chart7(frame), _TITLE7, _METHODS7, frame, "model", preset)
+    return _chart7(frame, _basis(preset, bool(frame["recompute"].all()))[0])
 
 
 def draw_figure9(frame: pd.DataFrame, preset: str = "p3.8xlarge") -> Figure:
     """The rows of ``figure9`` as bars, with the upper bound, signal, as a line."""
-    return _figure(_chart9(frame), _TITLE9, _METHODS9, frame, "microbatches", preset)
+    return _chart9(frame, _basis(preset, bool(frame["recompute"].all()))[0])
+
+
+def _chart7(frame: pd.DataFrame, label: str) -> Figure:
+    bars = [
+        ChartBar("", r["model"], r["method"], r["tflops_per_device"], bound=r["device_tflops"])
+        for r in frame.to_dict("records")
+    ]
+    labels = ChartLabels(_TITLE7, "model", _VALUE, f"{_METHODS7} {label}", "speed of the device")
+    return _figure(frame, "model", bars, labels)
+
+
+def _chart9(frame: pd.DataFrame, label: str) -> Figure:
+    rows = frame.to_dict("records")
+    signal = {
+        (r["model"], r["microbatches"]): r["tflops_per_device"]
+        for r in rows
+        if r["method"] == "signal"
+    }
+    bars = [
+        ChartBar(
+            *(r["model"], str(r["microbatches"]), r["method"], r["tflops_per_device"]),
+            bound=signal.get((r["model"], r["microbatches"])),
+        )
+        for r in rows
+        if r["method"] != "signal"
+    ]
+    labels = ChartLabels(_TITLE9, "microbatches", _VALUE, f"{_METHODS9} {label}", "signal (bound)")
+    return _figure(frame, "microbatches", bars, labels)
 
 
 def _figure(
-    chart: Any, title: str, methods: str, frame: pd.DataFrame, group: str, preset: str
+    frame: pd.DataFrame, group: str, bars: Sequence[ChartBar], labels: ChartLabels
 ) -> Figure:
-    """A chart for a notebook, which says in its caption what a file has below the bars."""
     keys = list(dict.fromkeys(("model", group, "method")))
     rows = [
         (*(str(row[key]) for key in keys), f"{row['tflops_per_device']:.1f}")
         for row in frame.to_dict("records")
     ]
-    said = [f"{', '.join(names)}: {value}" for *names, value in rows]
-    alt = f"Bars, TFLOP/s a device. {'. '.join(said)}."
-    label = _basis(preset, bool(frame["recompute"].all()))[0]
-    return as_figure(chart, f"{title}. {methods} {label}", alt, [(*keys, _VALUE), *rows])
-
-
-def _chart7(frame: pd.DataFrame, note: str = "") -> Any:
-    words = Words(_TITLE7, "model", _VALUE, "", note, bound="speed of the device")
-    return bars(frame, _COLUMNS, words)
-
-
-def _chart9(frame: pd.DataFrame, note: str = "") -> Any:
-    keys = ["model", "microbatches"]
-    signal = frame[frame["method"] == "signal"].set_index(keys)["tflops_per_device"]
-    drawn = frame[frame["method"] != "signal"].join(signal.rename("signal_tflops"), on=keys)
-    columns = _COLUMNS._replace(group="microbatches", panel="model", bound="signal_tflops")
-    words = Words(_TITLE9, "microbatches", _VALUE, "", note, bound="signal (bound)")
-    return bars(drawn, columns, words)
+    listed = [f"{', '.join(names)}: {value}" for *names, value in rows]
+    alt = f"Bars, TFLOP/s a device. {'. '.join(listed)}."
+    drawn = bar_chart_svg(bars, labels, alt)
+    return figure(drawn, f"{labels.title}. {labels.note}", alt, [(*keys, _VALUE), *rows])
 
 
 def _rows(
@@ -169,8 +184,3 @@ def _rows(
 def _range(values: pd.Series) -> str:
     low, high = f"{values.min():.2f}", f"{values.max():.2f}"
     return low if low == high else f"{low} to {high}"
-
-
-def _note(label: str, methods: str) -> str:
-    """What stands below the bars of a file, in lines that fit it."""
-    return "\n".join([*wrap(label, 80), *wrap(methods, 80)])

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, short
-from reshard_lab.plots.bars import Columns, Words, bars, save
+from reshard_lab.plots.export import export
+from reshard_lab.plots.measured import draw_measured
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,11 +21,6 @@ class Picture(NamedTuple):
     name: str
     title: str
     frame: pd.DataFrame
-    derived: Mapping[str, pd.Series]
-    """Columns for the drawing alone."""
-    columns: Columns
-    group: str | Mapping[str, str]
-    """Label of the x axis, or one for each panel."""
     left_out: set[str]
     """Methods that are in the table but not drawn."""
     headline: str = ""
@@ -71,23 +67,15 @@ def write(folder: Path, picture: Picture, label: str, about: Mapping[str, Any]) 
     frame = picture.frame
     stamped = stamp_rows(frame, label, about["environment"])
     runs = f"Bars: median of {frame['runs'].iloc[0]} runs; whiskers: the slowest and the fastest."
-    words = Words(
-        picture.title,
-        picture.group,
-        "effective bandwidth (Gbit/s)",
-        "predicted (closed form)",
-        "\n".join([runs, *label.replace(". ", ".\n").split("\n")]),
-        cross="simulated",
-        bound="bound",
+    drawn = draw_measured(
+        stamped[~stamped["method"].isin(picture.left_out)], title=picture.title, note=runs
     )
-    drawn = frame.assign(**picture.derived)
-    drawn = drawn[~drawn["method"].isin(picture.left_out)]
     table, stamp = folder / f"{picture.name}.csv", folder / f"{picture.name}.json"
     try:
         stamped.to_csv(table, index=False)
         said = {"figure": picture.title, "label": label, **about}
         stamp.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
-        pictures = save(bars(drawn, picture.columns, words), folder / picture.name)
+        pictures = [export(drawn, folder / f"{picture.name}.{kind}") for kind in ("png", "svg")]
     except OSError as error:
         raise ReshardError(f"cannot write into {str(folder)!r}: {error.strerror}") from None
     files = (table, stamp, *pictures)

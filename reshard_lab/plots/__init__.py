@@ -1,7 +1,6 @@
 """Pictures of plain records: what they draw can be made with no device at all.
 
-Layouts and unit tasks are SVG written here, the same bytes for the same record; charts are drawn
-with matplotlib, which loads when a chart is drawn.
+All are SVG written here: the same bytes for the same record, and fast enough to follow a slider.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from reshard_lab.plots.memory import draw_memory
 from reshard_lab.plots.meshes import draw_mesh
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.records import draw_record
-from reshard_lab.plots.stack import stacked
 from reshard_lab.plots.strategy import draw_strategy
-from reshard_lab.plots.svg import Figure, figure
+from reshard_lab.plots.svg import Figure, figure, stacked
 from reshard_lab.plots.timeline import draw_timeline
 from reshard_lab.plots.traffic import draw_traffic
 from reshard_lab.plots.unit_tasks import draw_unit_tasks, unit_tasks_svg

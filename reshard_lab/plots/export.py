@@ -10,7 +10,6 @@ from typing import Any
 from reshard_lab.errors import ReshardError, check_path, need, write_text
 from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.planning.record import Plan
-from reshard_lab.plots import bars
 from reshard_lab.plots.records import draw_record
 from reshard_lab.plots.svg import Figure
 from reshard_lab.runtime.measure import Measurement, to_frame
@@ -48,7 +47,7 @@ def export(thing: Any, path: str | Path) -> Path:
     inner = getattr(thing, "figure", None)  # of an explorer, or of axes of matplotlib
     chart = next((c for c in (thing, inner) if hasattr(c, "savefig")), None)
     if chart is not None:
-        return _written(target, lambda: bars.write(chart, target))
+        return _written(target, lambda: _save_chart(chart, target))
     figure = inner if isinstance(inner, Figure) else draw_record(thing)
     if ending == ".svg":
         return figure.save(target)
@@ -72,6 +71,16 @@ def png(figure: Figure, scale: float = _SCALE) -> bytes:
             sans_serif_family="DejaVu Sans",
         )
     )
+
+
+def _save_chart(chart: Any, target: Path) -> None:
+    """A chart of matplotlib; the same chart gives the same bytes."""
+    matplotlib = need("matplotlib", "notebooks", "a chart")
+    with matplotlib.rc_context({"svg.hashsalt": "reshard_lab", "svg.fonttype": "path"}):
+        if target.suffix.lower() == ".svg":
+            chart.savefig(target, metadata={"Date": None, "Creator": None})
+        else:
+            chart.savefig(target, dpi=160, metadata={"Software": None})
 
 
 def _csv(thing: Any) -> str:

@@ -9,7 +9,7 @@ from reshard_lab.errors import ReshardError, check_type, short
 from reshard_lab.planning.gantt import Gantt
 from reshard_lab.plots import svg
 from reshard_lab.plots.spans import GAP, MOST_BARS, ROW, Span, bars, joined
-from reshard_lab.plots.times import SIZE, TimeScale, instant
+from reshard_lab.plots.time_axis import SIZE, TimeScale, instant
 from reshard_lab.units import format_seconds
 
 _WIDE, _TOP = 620.0, 34.0

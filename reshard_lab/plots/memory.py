@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from reshard_lab.plots import svg
 from reshard_lab.plots.pipeline import Shown, shown
-from reshard_lab.plots.times import LEFT, SIZE, TimeScale
+from reshard_lab.plots.time_axis import LEFT, SIZE, TimeScale
 from reshard_lab.units import format_bytes
 
 _WIDE, _HIGH, _GAP = 660.0, 54.0, 12.0

@@ -11,8 +11,7 @@ from reshard_lab.errors import ReshardError, check_choice, check_int, short
 from reshard_lab.pipelining.ops import NAMES
 from reshard_lab.pipelining.timeline import Event
 from reshard_lab.plots import svg
-from reshard_lab.plots.note import note
-from reshard_lab.plots.times import LEFT, SIZE, TimeScale
+from reshard_lab.plots.time_axis import LEFT, SIZE, TimeScale
 from reshard_lab.units import format_seconds
 
 MOST_BARS = 20_000
@@ -163,7 +162,7 @@ def _svg(drawn: Sequence[Shown], where: str) -> str:
         parts += made
     width = scale.right + 10 + svg.text_width("100% idle", SIZE) + 12
     parts += scale.axis(y)
-    lines, y = note(12, y + 36, where, width - 24)
+    lines, y = svg.note(12, y + 36, where, width - 24)
     return svg.document(width, y + 8, parts + lines, _alt(drawn, where))
 
 

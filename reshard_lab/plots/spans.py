@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reshard_lab.plots import svg
-from reshard_lab.plots.times import SIZE, TimeScale
+from reshard_lab.plots.time_axis import SIZE, TimeScale
 
 MOST_BARS = 256
 """More bars than this are drawn with neighbours run together."""

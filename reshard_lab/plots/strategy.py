@@ -9,8 +9,7 @@ from reshard_lab.errors import check_type
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
 from reshard_lab.plots.moment import LEFT, WIDE, places, snapshot
-from reshard_lab.plots.note import note
-from reshard_lab.plots.times import TimeScale, instant
+from reshard_lab.plots.time_axis import TimeScale, instant
 from reshard_lab.simulation.delivery import Piece, moment, pieces
 from reshard_lab.simulation.timeline import Timeline
 from reshard_lab.units import format_bytes, format_seconds
@@ -110,7 +109,7 @@ def _document(
         parts[bars_at:bars_at] = _now(at_s, top, y + 2, scale)
     parts += _axis(timeline, top, y + 2, scale)
     y += 44
-    lines, y = note(LEFT, y, words, WIDE)
+    lines, y = svg.note(LEFT, y, words, WIDE)
     return svg.document(_RIGHT + 4, y + 12, parts + lines, alt)
 
 

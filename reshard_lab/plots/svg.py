@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from reshard_lab.errors import ReshardError, short, write_text
+from reshard_lab.errors import ReshardError, check_type, short, write_text
 
 FONT = "'DejaVu Sans', Verdana, Arial, sans-serif"
 COLORS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
@@ -58,6 +58,29 @@ class Figure:
 
     def __repr__(self) -> str:
         return f"Figure({self.caption!r})"
+
+
+def stacked(*figures: Figure) -> Figure:
+    """``figures`` below each other, their captions and alt texts one after another."""
+    parts: list[str] = []
+    width = y = 0.0
+    if not figures:
+        raise ReshardError("there is no figure to stack; give at least one")
+    for i, one in enumerate(figures):
+        check_type(f"figure {i}", one, Figure, "plots.draw_pipeline and the like make one")
+        wide, high = size_of(one.svg)
+        body = one.svg.partition("</defs>")[2].partition("/>")[2].removesuffix("</svg>")
+        parts.append(moved(0, y, [body]))
+        width, y = max(width, wide), y + high + 10
+    alt = " ".join(one.alt for one in figures)
+    drawn = document(width, y - 10, parts, alt)
+    return figure(drawn, " ".join(one.caption for one in figures), alt)
+
+
+def size_of(svg: str) -> tuple[float, float]:
+    """Width and height of a ``document`` in pixels."""
+    wide, high = (svg.partition(f'{side}="')[2].partition('"')[0] for side in ("width", "height"))
+    return float(wide), float(high)
 
 
 def figure(svg: str, caption: str, alt: str, rows: Iterable[Iterable[str]] = ()) -> Figure:
@@ -139,15 +162,30 @@ def rect(x: float, y: float, width: float, height: float, **style: object) -> st
 
 def cell(x: float, y: float, width: float, height: float, index: int) -> str:
     """An outlined rectangle in the colour, and under the hatch, of slice ``index``."""
-    made = rect(x, y, width, height, fill=fill(index), stroke=INK)
+    drawn = rect(x, y, width, height, fill=fill(index), stroke=INK)
     if hatch(index):
-        made += rect(x, y, width, height, fill=hatch(index))
-    return made
+        drawn += rect(x, y, width, height, fill=hatch(index))
+    return drawn
 
 
 def line(x1: float, y1: float, x2: float, y2: float, **style: object) -> str:
     """A straight line."""
     return f"<line{attributes(x1=x1, y1=y1, x2=x2, y2=y2, **{'stroke': INK, **style})}/>"
+
+
+def moved(x: float, y: float, parts: Iterable[str]) -> str:
+    """``parts``, drawn around the origin, at (x, y)."""
+    return f'<g transform="translate({number(x)} {number(y)})">{"".join(parts)}</g>'
+
+
+def upright(x: float, y: float) -> str:
+    """The transform that turns words around (x, y), to be read from below."""
+    return f"rotate(-90 {number(x)} {number(y)})"
+
+
+def path(shape: str, **style: object) -> str:
+    """A path; ``shape`` is its ``d``."""
+    return f"<path{attributes(d=shape, **style)}/>"
 
 
 def arrow(x: float, y: float, length: float) -> str:
@@ -190,6 +228,31 @@ def text_width(words: str, size: float = 12) -> float:
 def widest(lines: Iterable[str], size: float = 12) -> float:
     """Width of the longest of ``lines``."""
     return max((text_width(words, size) for words in lines), default=0.0)
+
+
+def note(x: float, y: float, words: str, width: float, size: float = 10) -> tuple[list[str], float]:
+    """``words`` in lines of at most ``width`` pixels from (x, y) down, and where they end."""
+    parts = []
+    for line in wrapped(words, width, size):
+        y += 15
+        parts.append(label(x, y, line, size, font_style="italic"))
+    return parts, y
+
+
+def wrapped(words: str, width: float, size: float) -> list[str]:
+    """``words`` in lines of at most ``width`` pixels, where a single word is not longer.
+
+    >>> wrapped("one two three", 60, 10)
+    ['one two', 'three']
+    """
+    lines: list[str] = []
+    for word in words.split():
+        longer = f"{lines[-1]} {word}" if lines else ""
+        if longer and text_width(longer, size) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
 def document(width: float, height: float, parts: Sequence[str], alt: str) -> str:

@@ -9,7 +9,6 @@ from reshard_lab.planning import Plan
 from reshard_lab.planning.explain import device_list
 from reshard_lab.planning.traffic import Traffic, traffic
 from reshard_lab.plots import svg
-from reshard_lab.plots.note import note
 from reshard_lab.units import format_bytes, format_seconds
 
 MOST_HOSTS = 16
@@ -92,7 +91,7 @@ def _matrix(name: str, t: Traffic, most: int) -> tuple[float, float, list[str]]:
     parts.append(svg.label(right + 8 + _CELL_WIDE / 2, top - 8, "sends", _SIZE, "middle"))
     parts.append(svg.label(_LEFT - 8, bottom + 8 + _CELL_HIGH / 2 + 4, "takes in", _SIZE, "end"))
     width = max(right + 8 + _CELL_WIDE + 4, 380.0)
-    words, y = note(12, bottom + 8 + _CELL_HIGH + 6, _busiest(t), width - 12, _SIZE)
+    words, y = svg.note(12, bottom + 8 + _CELL_HIGH + 6, _busiest(t), width - 12, _SIZE)
     parts += words
     return width, y, parts
 

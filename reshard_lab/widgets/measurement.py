@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reshard_lab.errors import ReshardError
-from reshard_lab.plots.measured import draw_measured
-from reshard_lab.plots.measurements import Table, case_of, records
+from reshard_lab.plots.measured import Table, case_of, draw_measured, table_rows
 from reshard_lab.units import format_seconds
 from reshard_lab.widgets.controls import menu
 from reshard_lab.widgets.panel import Explorer, View, explorer
@@ -26,7 +25,7 @@ def measurement_explorer(tables: Table | Mapping[str, Table], what: str = "bandw
     named = dict(tables) if isinstance(tables, Mapping) else {"measured": tables}
     if not named:
         raise ReshardError("measurement_explorer got no table; give one, or several by name")
-    rows = {name: records(table) for name, table in named.items()}
+    rows = {name: table_rows(table) for name, table in named.items()}
     first = next(iter(rows))
     groups = {
         "Table": {

@@ -9,9 +9,9 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab import plots
-from reshard_lab.plots.measured import fill_index
-from reshard_lab.plots.measurements import records
-from reshard_lab.plots.palette import METHODS
+from reshard_lab.plots import svg
+from reshard_lab.plots.bar_chart import METHODS, ChartBar, ChartLabels, bar_chart_svg, method_fill
+from reshard_lab.plots.measured import table_rows
 from support.paths import RESULTS
 from support.svg_pages import assert_readable
 from support.svg_pages import read as page_of
@@ -104,7 +104,7 @@ def test_the_picture_says_where_it_was_measured_and_what_the_signs_are():
     assert said in " ".join(words) and said in figure.alt
     assert {"Figure 9", "case of table 2", "time", "1", "2", "0 s", "5 s"} <= set(words)
     assert "send_recv: measured 4 s, predicted 3 s" in figure.alt
-    assert figure.svg == plots.draw_measured(records(table()), "time", "Figure 9").svg
+    assert figure.svg == plots.draw_measured(table_rows(table()), "time", "Figure 9").svg
 
 
 def test_the_values_stand_in_a_table_beside_the_picture():
@@ -221,12 +221,67 @@ def test_a_prediction_for_another_network_is_not_drawn_beside_a_measurement():
     assert len(paths(beside.svg)) == len(paths(alone.svg)) + 1  # the diamond on the bar
 
 
-def test_methods_look_as_in_the_static_figures():
-    looks = [fill_index(name, 0) for name in METHODS]
-    colours = [look.color for look in METHODS.values()]
-    assert [plots.svg.fill(i) for i in looks] == colours
-    plain = [not look.hatch for look in METHODS.values()]
-    assert [not plots.svg.hatch(i) for i in looks] == plain
+LABELS = ChartLabels("title", "microbatches", "TFLOP/s", "Simulated, not measured.", "signal")
+
+
+def test_bars_alone_have_no_whiskers_and_stand_in_their_panels_under_their_bounds():
+    rows = [("x", "1", "alpa", 2.0), ("x", "1", "ours", 3.0), ("y", "1", "ours", 9.0)]
+    drawn = bar_chart_svg([ChartBar(*row, bound=row[3] + 1) for row in rows], LABELS, "alt")
+    page = assert_readable(drawn)
+    found = bars(drawn)
+    assert [high for _, _, high in found] == pytest.approx([HIGH * v / 10 for v in (2, 3, 9)])
+    assert not paths(drawn)
+    lines = [
+        (bottom - float(line.get("y1"))) * 10 / HIGH
+        for line in ET.fromstring(drawn).findall(f"{SVG}line")
+        for bottom in (found[0][1],)
+        if line.get("stroke-dasharray")
+    ]
+    assert lines == pytest.approx([4, 10], abs=0.01)  # the highest of a group
+    words = {"title", "microbatches", "TFLOP/s", "Simulated, not measured.", "signal", "x", "y"}
+    assert words | {"alpa", "ours"} <= set(page.words())
+    assert not {"fastest to slowest run", "predicted", "bound"} & set(page.words())
+
+
+def test_a_long_title_is_not_cut():
+    long = LABELS._replace(title="Figure 5 on this machine: " * 8)
+    assert_readable(bar_chart_svg([ChartBar("", "1", "alpa", 2.0)], long, "alt"))
+
+
+def test_a_note_stands_before_where_it_was_measured():
+    words = " ".join(page_of(plots.draw_measured(table(), note="Of 10 runs.").svg).words())
+    assert "Of 10 runs. Measured: gloo, emulated 400 Mbit/s NICs" in words
+
+
+FIGURES = [
+    ("send_recv", "local_allgather", "global_allgather", "broadcast", "alpa", "auto"),
+    ("send_recv", "alpa", "broadcast", "auto", "split", "concurrent"),
+    ("send_recv", "alpa", "broadcast", "ours", "signal"),
+    ("naive", "load_balance", "ensemble", "auto", "split", "concurrent"),
+    ("broadcast", "overlap", "eager_1f1b", "ours"),
+]
+
+
+@pytest.mark.parametrize("methods", FIGURES, ids=["5", "6", "7", "8", "9"])
+def test_methods_of_a_figure_differ_by_colour_and_by_hatch(methods):
+    looks = [method_fill(name, 0) for name in methods]
+    assert len(set(map(svg.fill, looks))) == len(set(map(svg.hatch, looks))) == len(methods)
+
+
+def test_a_method_looks_the_same_wherever_it_stands():
+    assert method_fill("alpa", 0) == method_fill("alpa", 5) == METHODS["alpa"]
+    same = [name for name, index in METHODS.items() if index == method_fill("broadcast", 0)]
+    assert same == ["broadcast", "ensemble"]  # the same plans
+    assert len(set(METHODS.values())) == len(METHODS) - 1
+    assert len({method_fill("a series of its own", i) for i in range(7)}) == 7
+
+
+def test_every_method_of_the_measured_figures_has_its_look():
+    from reshard_lab.experiments import figures, pipelines
+
+    methods = {m.name for m in (*figures.FIGURE5, *figures.FIGURE6, *figures.FIGURE8)}
+    methods |= {level.name for level in (*pipelines.FIGURE7, *pipelines.FIGURE9)}
+    assert methods <= set(METHODS)
 
 
 @pytest.mark.parametrize("name", ["figure5", "figure6", "figure8"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import reshard_lab as rl
 from reshard_lab import pipeline, plots
 from reshard_lab.pipelining.timeline import Event
-from reshard_lab.plots import palette, svg
+from reshard_lab.plots import svg
 from reshard_lab.plots.memory import draw_memory
 from reshard_lab.plots.pipeline import LOOKS, MOST_BARS, MOST_NUMBERS, draw_pipeline
 from support.svg_pages import assert_readable
@@ -275,64 +275,6 @@ def test_a_pipeline_of_no_time_is_drawn():
     made = pipeline.simulate(pipeline.schedule("1f1b", 2, 2), 0, 0)
     assert_readable(draw_pipeline(made).svg)
     assert_readable(draw_memory(made).svg)
-
-
-FIGURES = [
-    ("send_recv", "local_allgather", "global_allgather", "broadcast", "alpa", "auto"),
-    ("send_recv", "alpa", "broadcast", "auto", "split", "concurrent"),
-    ("send_recv", "alpa", "broadcast", "ours", "signal"),
-    ("naive", "load_balance", "ensemble", "auto", "split", "concurrent"),
-    ("broadcast", "overlap", "eager_1f1b", "ours"),
-]
-
-
-@pytest.mark.parametrize("methods", FIGURES, ids=["5", "6", "7", "8", "9"])
-def test_methods_of_a_figure_differ_by_colour_and_by_hatch(methods):
-    looks = [palette.look(name, 0) for name in methods]
-    assert len({look.color for look in looks}) == len(methods)
-    assert len({look.hatch for look in looks}) == len(methods)
-    assert {look.color for look in looks} <= set(svg.COLORS)
-
-
-def test_a_method_looks_the_same_wherever_it_stands():
-    assert palette.look("alpa", 0) == palette.look("alpa", 5) == palette.METHODS["alpa"]
-    same = [name for name, look in palette.METHODS.items() if look == palette.look("broadcast", 0)]
-    assert same == ["broadcast", "ensemble"]  # the same plans
-    assert len(set(palette.METHODS.values())) == len(palette.METHODS) - 1
-    assert len({palette.look("a series of its own", i) for i in range(7)}) == 7
-
-
-def test_every_method_of_the_measured_figures_has_its_look():
-    from reshard_lab.experiments import figures, pipelines
-
-    methods = {m.name for m in (*figures.FIGURE5, *figures.FIGURE6, *figures.FIGURE8)}
-    methods |= {level.name for level in (*pipelines.FIGURE7, *pipelines.FIGURE9)}
-    assert methods <= set(palette.METHODS)
-
-
-def test_charts_take_the_looks_and_show_whole_bars_in_every_panel():
-    import pandas as pd
-
-    from reshard_lab.plots import bars as charts
-
-    rows = [("x", 1, "alpa", 2.0), ("x", 1, "ours", 3.0), ("y", 1, "ours", 9.0)]
-    frame = pd.DataFrame(rows, columns=["panel", "g", "s", "v"])
-    columns = charts.Columns("g", "s", "v", panel="panel")
-    made = charts.bars(frame, columns, charts.Words("title", "g", "TFLOP/s", "", "note"))
-    from matplotlib.colors import to_hex
-
-    found = {
-        container.get_label(): (to_hex(bar.get_facecolor()).upper(), bar.get_hatch() or "")
-        for ax in made.axes
-        for container in ax.containers
-        for bar in container
-    }
-    assert found == {name: tuple(palette.METHODS[name]) for name in ("alpa", "ours")}
-    for ax in made.axes:
-        low, high = ax.get_ylim()
-        assert low == 0
-        assert high >= 9  # the tallest bar, in whichever panel
-        assert not ax.lines  # no markers without columns for them
 
 
 def test_plots_offers_both():

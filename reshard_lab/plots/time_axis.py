@@ -1,4 +1,4 @@
-"""A time axis: round ticks, and where a time stands on the page."""
+"""Axes: round steps along them, and where a time stands on the page."""
 
 from __future__ import annotations
 
@@ -7,13 +7,34 @@ from typing import Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, short
 from reshard_lab.plots import svg
-from reshard_lab.plots.axis import round_steps
 from reshard_lab.units import format_seconds
 
 SIZE = 11
 LEFT = 112.0
 """Least margin of pictures that may stand below each other, so that their times do too."""
-_MOST = 10  # ticks
+_MOST_TICKS = 10
+_SHORTEST = 1e-300
+"""Shorter axes have no ticks but 0: so small, numbers have too few digits for round ones."""
+
+
+def round_steps(longest: float, most: int = 6) -> list[float]:
+    """0 and the multiples of a round step up to ``longest``, at most ``most`` steps.
+
+    >>> round_steps(57.4)
+    [0.0, 10.0, 20.0, 30.0, 40.0, 50.0]
+    >>> round_steps(0.3, 3)
+    [0.0, 0.1, 0.2, 0.3]
+    """
+    if not _SHORTEST < longest < math.inf:
+        return [0.0]
+    power = math.floor(math.log10(longest / most))
+    step, digits = next(
+        (factor * 10.0**power, -power)
+        for factor in (1, 2, 5, 10)
+        if factor * 10.0**power * most >= longest * (1 - 1e-9)
+    )
+    count = int(longest / step * (1 + 1e-9))
+    return [round(i * step, digits) for i in range(count + 1)]
 
 
 def instant(what: str, given: Any) -> float:
@@ -46,7 +67,7 @@ class TimeScale(NamedTuple):
     def axis(self, y: float) -> list[str]:
         """The axis below all rows, at ``y``, with ticks and its name; takes 38 pixels."""
         parts = [svg.line(self.left, y, self.right, y)]
-        for time_s in round_steps(self.longest_s, _MOST):
+        for time_s in round_steps(self.longest_s, _MOST_TICKS):
             x = self.x(time_s)
             parts.append(svg.line(x, y, x, y + 4))
             parts.append(svg.label(x, y + 17, format_seconds(time_s), SIZE, "middle"))
@@ -56,5 +77,5 @@ class TimeScale(NamedTuple):
     def grid(self, top: float, bottom: float) -> list[str]:
         """Faint lines up from the ticks."""
         faint = {"stroke_width": 0.5, "stroke_opacity": 0.25}
-        xs = [self.x(time_s) for time_s in round_steps(self.longest_s, _MOST)[1:]]
+        xs = [self.x(time_s) for time_s in round_steps(self.longest_s, _MOST_TICKS)[1:]]
         return [svg.line(x, top, x, bottom, **faint) for x in xs]
