@@ -13,8 +13,8 @@ from reshard_lab.experiments.compare import Case, compare, fit_one_transfer
 from reshard_lab.experiments.figures import FIGURE5_STRATEGIES, LEAST_CHUNK, chunks_of
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask, need_cluster
-from reshard_lab.runtime import EmulatedCluster, Measurement, Pool
-from reshard_lab.runtime.emulated import emulation_of
+from reshard_lab.runtime import Measurement
+from reshard_lab.runtime.launch import POOL_TARGETS, open_pool
 from reshard_lab.strategies import STRATEGIES
 from reshard_lab.units import format_bytes, parse_seconds
 
@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     add_task(parser)
     add_plan(parser, strategy=False)
-    add_run(parser, ("local", "emulated"))
+    add_run(parser, POOL_TARGETS)
     names = f"a list such as send_recv,broadcast (default {','.join(FIGURE5_STRATEGIES)})"
     parser.add_argument("--strategies", default=",".join(FIGURE5_STRATEGIES), help=names)
     fit = "predict with a cluster fitted from one measured transfer, not with the one described"
@@ -38,12 +38,12 @@ def run(args: argparse.Namespace) -> Output:
     names = [check_choice("strategy", s.strip(), STRATEGIES) for s in args.strategies.split(",")]
     timeout_s = parse_seconds(args.timeout, "--timeout")
     stamps = []
-    emulated = args.where == "emulated"
-    if emulated and args.fit:
+    if args.where == "emulated" and args.fit:
         raise ReshardError(
             "--fit is for --where local: an emulated cluster has the speed it is given"
         )
-    with _place(task, emulated) as pool:
+    devices = {*task.src.mesh.devices, *task.dst.mesh.devices} | ({0, 1} if args.fit else set())
+    with open_pool(args.where, need_cluster([task]), sorted(devices)) as pool:
 
         def measure(made: Plan) -> Measurement:
             measured = pool.run(made, args.repeats, args.warmup, timeout_s, args.seed)
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> Output:
             return measured
 
         basis = f"the cluster described: {task.cluster!r}"
-        if isinstance(pool, EmulatedCluster):
+        if pool.cluster is not None:
             task = _on(task, pool.cluster)
             basis = f"the emulated cluster: {task.cluster!r}"
         if args.fit:
@@ -60,7 +60,8 @@ def run(args: argparse.Namespace) -> Output:
             task = _on(task, fit.cluster(described.hosts, described.devices_per_host))
             basis = f"a cluster fitted from one measured transfer: {fit}"
         chunks = args.chunks
-        if chunks == "auto" and (emulated or args.fit):  # they know no latency to weigh
+        knows_latency = pool.cluster is None and not args.fit
+        if chunks == "auto" and not knows_latency:
             chunks = chunks_of(task, LEAST_CHUNK)
             basis += f"; K = {chunks}, chunks of at least {format_bytes(LEAST_CHUNK)}"
         cases = [
@@ -77,13 +78,6 @@ def run(args: argparse.Namespace) -> Output:
         "rows": frame.to_dict("records"),
     }
     return Output(text, data)
-
-
-def _place(task: ReshardingTask, emulated: bool) -> Pool | EmulatedCluster:
-    devices = {*task.src.mesh.devices, *task.dst.mesh.devices}
-    if emulated:
-        return emulation_of(need_cluster([task]), sorted(devices))
-    return Pool(sorted(devices | {0, 1}))
 
 
 def _on(task: ReshardingTask, cluster: Cluster) -> ReshardingTask:

@@ -13,7 +13,7 @@ from reshard_lab.cli.plan import plan_data
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import Measurement
 from reshard_lab.runtime import run as run_plan
-from reshard_lab.runtime.places import PLACES
+from reshard_lab.runtime.launch import LAUNCH_TARGETS
 from reshard_lab.units import format_bytes, format_rate, format_seconds, parse_seconds
 
 HELP = "carry a resharding out on processes of this machine, check it and time it"
@@ -24,7 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", nargs="?", metavar="PLAN", help="a file that 'plan -o' wrote")
     add_task(parser, required=False)
     add_plan(parser)
-    add_run(parser, tuple(PLACES))
+    add_run(parser, tuple(LAUNCH_TARGETS))
 
 
 def run(args: argparse.Namespace) -> Output:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError
@@ -12,9 +11,9 @@ from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
-from reshard_lab.runtime.launch import Pool, Site, device_ids
-from reshard_lab.runtime.measure import Measurement, available_cores
+from reshard_lab.runtime.measure import available_cores
 from reshard_lab.runtime.network import BUCKET, INTERFACE, RECIPE, Network, need_namespaces
+from reshard_lab.runtime.pool import Pool
 from reshard_lab.runtime.rank import devices_of
 from reshard_lab.units import format_rate, parse_bandwidth
 
@@ -42,8 +41,8 @@ class Probe(NamedTuple):
     """How busy the cores were meanwhile."""
 
 
-class EmulatedCluster:
-    """Hosts as network namespaces, NICs as rate-limited cables, devices as processes.
+class EmulatedCluster(Pool):
+    """A pool with hosts as network namespaces and NICs as rate-limited cables.
 
     hosts, devices_per_host, nic, nics_per_host:
         as in ``Cluster``; ``nic`` is the rate of payload each way. Inside a host nothing is
@@ -52,11 +51,16 @@ class EmulatedCluster:
         those that get a process, as in ``Pool``; default: all.
 
     Use it in a ``with`` statement: it starts the processes, and measures whether the machine
-    carries the speed. Plans are made for ``.cluster``, and ``.run`` carries them out. Nothing is
-    left behind, also when this process is killed. Raises ReshardError where namespaces are not
-    allowed and where the machine does not carry the speed: a time that the processor made is not
-    reported as the network's.
+    carries the speed. Plans are made for ``.cluster``: ``.run`` carries out those whose devices
+    are on the same hosts, with as many NICs. The environment of a measurement says what the NICs
+    reached on entry, and how busy the cores were during the timed repeats. Nothing is left behind,
+    also when this process is killed. Raises ReshardError where namespaces are not allowed and
+    where the machine does not carry the speed: a time that the processor made is not reported as
+    the network's.
     """
+
+    where, prefix = "emulated", RECIPE
+    cluster: Cluster
 
     def __init__(
         self,
@@ -80,10 +84,13 @@ class EmulatedCluster:
                 f"can emulate: at most {format_rate(limit)}; a faster one would show the speed of "
                 f"the processor. Use nic={DEFAULT_NIC!r}"
             )
-        used = device_ids(self.cluster.size if devices is None else devices)
-        self.cluster.check(Mesh(used), "the list of devices")
-        network = Network.of(self.cluster, used)
-        self.pool = Pool(used, start_timeout_s=start_timeout_s, site=_site(self.cluster, network))
+        super().__init__(
+            self.cluster.size if devices is None else devices, start_timeout_s=start_timeout_s
+        )
+        self.cluster.check(Mesh(self.devices), "the list of devices")
+        self.network = Network.of(self.cluster, self.devices)
+        self.rates_Bps = tuple(dict.fromkeys(nic.rate_Bps for nic in self.network.nics))
+        self.link = f"emulated {' and '.join(map(format_rate, self.rates_Bps))} NICs"
         self.probe: Probe | None = None
         """Measured on entry; None before, and for a cluster of one host."""
         self.is_open = False
@@ -94,54 +101,42 @@ class EmulatedCluster:
         try:
             self.probe = self._probe()
         except BaseException:
-            self.pool.close()
+            self.close()
             raise
         self.is_open = True
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
+        """End all processes; the network vanishes with them."""
         self.is_open = False
-        self.pool.close()
+        super().close()
 
-    def run(
-        self,
-        plan: Plan,
-        repeats: int = 10,
-        warmup: int = 3,
-        timeout_s: float = 60.0,
-        seed: int = 0,
-    ) -> Measurement:
-        """Carry ``plan`` out and measure it (see ``Pool.run``).
-
-        Its devices must be on the same hosts, with as many NICs, as those of ``.cluster``. The
-        environment of the measurement says what the NICs reached on entry, and how busy the cores
-        were during the timed repeats.
-        """
-        if isinstance(plan, Plan):
-            self._check(plan)
-        measured = self.pool.run(plan, repeats, warmup, timeout_s, seed)
-        if self.probe is None:
-            return measured
-        seen = measured.environment | {"nic_share": self.probe.share}
-        return replace(measured, environment=seen)
-
-    def _check(self, plan: Plan) -> None:
-        theirs, ours = plan.cluster, self.cluster
+    def check_plan(self, plan: Plan) -> None:
+        """Raise ReshardError if the plan is not right, or for other hosts."""
         for device in devices_of(plan):
-            host = theirs.host_of(device)
-            same = device < ours.size and host == ours.host_of(device)
-            if not same or theirs.host_nics[host] != ours.host_nics[host]:
+            host = plan.cluster.host_of(device)
+            same = device < self.cluster.size and host == self.cluster.host_of(device)
+            if not same or plan.cluster.host_nics[host] != self.cluster.host_nics[host]:
                 raise ReshardError(
-                    f"the plan puts device {device} on host {host} of {theirs!r}, which is not "
-                    f"how {ours!r} has it; plan for the cluster of the EmulatedCluster"
+                    f"the plan puts device {device} on host {host} of {plan.cluster!r}, which is "
+                    f"not how {self.cluster!r} has it; plan for the cluster of the EmulatedCluster"
                 )
+        super().check_plan(plan)
+
+    def stamp(self, cpu: Iterable[Sequence[int] | None]) -> dict[str, Any]:
+        """The environment of what was measured, with the rates of the NICs as well."""
+        stamp = super().stamp(cpu) | {"nic_Bps": max(self.rates_Bps)}
+        return stamp if self.probe is None else stamp | {"nic_share": self.probe.share}
+
+    def _interface(self) -> str:
+        return INTERFACE
 
     def _probe(self) -> Probe | None:
         """Send from NIC to NIC, all at once, for some tenths of a second."""
-        ring = _ring(self.cluster, self.pool.devices)
+        ring = _ring(self.cluster, self.devices)
         if ring is None:
             return None
-        measured = self.pool.run(ring, repeats=5, warmup=2)
+        measured = self.run(ring, repeats=5, warmup=2)
         rate = min(self.cluster.host_nic_Bps[self.cluster.host_of(d)] for d in devices_of(ring))
         piece = ring.nbytes // len(devices_of(ring))
         share = (piece - BUCKET) / measured.min_s / rate
@@ -180,18 +175,6 @@ def emulation_of(cluster: Cluster, devices: Sequence[int]) -> EmulatedCluster:
     )
 
 
-def _site(cluster: Cluster, network: Network) -> Site:
-    rates = dict.fromkeys(nic.rate_Bps for nic in network.nics)
-    return Site(
-        where="emulated",
-        link=f"emulated {' and '.join(map(format_rate, rates))} NICs",
-        interface=INTERFACE,
-        prefix=RECIPE,
-        network=network,
-        stamp=(("nic_Bps", max(rates)),),
-    )
-
-
 def _ring(cluster: Cluster, devices: Sequence[int]) -> Plan | None:
     """From one device at every NIC to such a device on another host; None for a single host.
 
@@ -202,12 +185,12 @@ def _ring(cluster: Cluster, devices: Sequence[int]) -> Plan | None:
     for device in sorted(first.values()):
         by_host.setdefault(cluster.host_of(device), []).append(device)
     most = max(map(len, by_host.values()))
-    turn = min(most, len(first) - most)
-    if not turn:
+    shift = min(most, len(first) - most)
+    if not shift:
         return None
-    ends = [device for near in by_host.values() for device in near[:turn]]
+    ends = [device for near in by_host.values() for device in near[:shift]]
     rate = min(cluster.host_nic_Bps[cluster.host_of(d)] for d in ends)
     piece = max(int(_PROBE_S * rate), _PROBE_BUCKETS * BUCKET)
-    src, dst = (Layout(Mesh(ids), "S0") for ids in (ends, ends[turn:] + ends[:turn]))
+    src, dst = (Layout(Mesh(ids), "S0") for ids in (ends, ends[shift:] + ends[:shift]))
     task = ReshardingTask((piece * len(ends),), "uint8", src, dst, cluster)
     return plan(task, "send_recv", scheduler="naive")

@@ -1,297 +1,70 @@
-"""Starting processes that carry plans out, watching them, and taking their times."""
+"""Where plans are carried out, by name, and what can be done there."""
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from reshard_lab.errors import ReshardError, check_int
+from reshard_lab.cluster import Cluster
+from reshard_lab.errors import check_choice
 from reshard_lab.planning import Plan
-from reshard_lab.runtime.calls import Deadline
-from reshard_lab.runtime.failure import Evidence, LastOperation, explain_stop, last_operation
-from reshard_lab.runtime.measure import Measurement, cpu_share, environment, measurement
-from reshard_lab.runtime.network import Network
-from reshard_lab.runtime.process import PoolProcess, worker_command
-from reshard_lab.runtime.protocol import Progress
+from reshard_lab.runtime.agent import run_torchrun
+from reshard_lab.runtime.emulated import emulation_of
+from reshard_lab.runtime.measure import Measurement
+from reshard_lab.runtime.pool import Pool
 from reshard_lab.runtime.rank import devices_of
 from reshard_lab.runtime.trial import check_run
 
-_PLAN = "plan.json"
-_SLACK_S = 1.0  # a worker notices the deadline itself, and says more about it
-_GRACE_S = 0.5  # after a first bad report: the cause may not be the first to be heard
 
-T = TypeVar("T")
-Reports = dict[int, list[dict[str, Any]]]
-"""What every device reported on its way, one entry a step."""
+class LaunchTarget(NamedTuple):
+    """Somewhere to start processes."""
 
-
-class Site(NamedTuple):
-    """Where the processes of a pool run, and over what they talk."""
-
-    where: str
-    link: str
-    """In words, for the stamp of every measurement."""
-    interface: str
-    """Network interface of the workers."""
-    prefix: tuple[str, ...] = ()
-    """Command under which the pool's process is started."""
-    network: Network | None = None
-    """To be made by the pool's process, for its workers to live in."""
-    stamp: tuple[tuple[str, Any], ...] = ()
-    """What else every measurement is to say of the place."""
+    pool: Callable[[Cluster, Sequence[int]], Pool] | None = None
+    """Makes the pool of the listed devices for plans on a cluster; it starts nothing before it is
+    used. Its ``cluster``, if it has one, takes the place of the one given. Pools also train
+    pipelines, and measure figures."""
+    run: Callable[[Plan, int, int, float, int], Measurement] | None = None
+    """Carries out a plan where there is no pool: (plan, repeats, warmup, timeout_s, seed)."""
 
 
-def local_site() -> Site:
-    """This machine, over its loopback interface."""
-    names = [name for _, name in socket.if_nameindex()]
-    return Site("local", "loopback (unshaped)", "lo" if "lo" in names else "lo0")
+LAUNCH_TARGETS = {
+    "local": LaunchTarget(pool=lambda cluster, devices: Pool(devices)),
+    "emulated": LaunchTarget(pool=emulation_of),
+    "torchrun": LaunchTarget(run=run_torchrun),
+}
+POOL_TARGETS = tuple(name for name, target in LAUNCH_TARGETS.items() if target.pool is not None)
+"""Where there is a pool: to train in, and to measure figures."""
 
 
-class Errand(NamedTuple):
-    """Something that devices of a pool are told to do together."""
-
-    what: str
-    """In words, for the message if it is stopped."""
-    devices: tuple[int, ...]
-    command: dict[str, Any]
-    """For every device; ``reshard_lab.worker`` knows what to ``do``."""
-    files: dict[str, str]
-    """Text by name, put into the pool's folder meanwhile."""
-    timeout_s: float
-    """Longest time without a report of any device: ``repeat``, or ``alive`` where something that
-    is no repeat takes its time."""
-    last: LastOperation
-    """What a device did last, in words."""
+def open_pool(where: str, cluster: Cluster, devices: Sequence[int]) -> Pool:
+    """The pool of one of ``POOL_TARGETS``, to be used in a ``with`` statement."""
+    make = LAUNCH_TARGETS[check_choice("place to run (where)", where, POOL_TARGETS)].pool
+    assert make is not None
+    return make(cluster, devices)
 
 
-def device_ids(devices: int | Iterable[int]) -> tuple[int, ...]:
-    """The devices of a pool, ascending: those listed, or 0 to n - 1 for a number n."""
-    listed = devices if isinstance(devices, Iterable) else range(check_int("devices", devices, 1))
-    found = tuple(sorted({check_int("device", d) for d in listed}))
-    if not found:
-        raise ReshardError("a pool needs at least one device; give a number or a list of ids")
-    return found
+def run(
+    plan: Plan,
+    where: str = "local",
+    repeats: int = 10,
+    warmup: int = 3,
+    timeout_s: float = 60.0,
+    seed: int = 0,
+) -> Measurement:
+    """Carry ``plan`` out on processes started for it, and measure it (see ``Pool.run``).
 
+    where:
+        ``"local"``: one process a device on this machine, over loopback. ``"emulated"``: the
+        same, each host in a network namespace behind NICs of the plan's speed; where that is more
+        than this machine can emulate, all NICs are slowed down alike, and the measurement says
+        so. ``"torchrun"``: one process a GPU of this machine, with NCCL (with gloo, on the CPU,
+        where there is no GPU); prints a line a run.
 
-class Pool:
-    """Processes that carry out plans, one for each device, for a whole sweep.
-
-    devices:
-        their ids, or a number n for 0 to n - 1. A plan may use any of them.
-    start_timeout_s:
-        for importing torch and connecting the processes.
-
-    The processes start with the first run. Close the pool, or use it in a ``with`` statement.
-    After a run that failed, the next one starts fresh processes.
+    A sweep of plans is faster on one ``Pool`` or ``EmulatedCluster``.
     """
-
-    def __init__(
-        self,
-        devices: int | Iterable[int],
-        *,
-        start_timeout_s: float = 60.0,
-        site: Site | None = None,
-    ) -> None:
-        self.devices = device_ids(devices)
-        self.start_timeout_s = Deadline(start_timeout_s, "start_timeout_s").timeout_s
-        self.site = site or local_site()
-        self.pids: dict[int, int] = {}
-        """Process of every device while they run, as numbered where the pool's process runs."""
-        self._lock = threading.Lock()
-        self._process: PoolProcess | None = None
-        self._progress: Progress | None = None
-        self._torch = ""
-
-    def run(
-        self,
-        plan: Plan,
-        repeats: int = 10,
-        warmup: int = 3,
-        timeout_s: float = 60.0,
-        seed: int = 0,
-    ) -> Measurement:
-        """Carry ``plan`` out ``warmup`` + ``repeats`` times and measure the latter.
-
-        Before each repeat the destinations are poisoned and all devices meet; the time of a
-        repeat is that of the slowest device. Every destination piece is checked after every
-        repeat (except under ``signal``). ``timeout_s`` bounds each repeat; ``seed`` sets the
-        data. Raises ReshardError naming the device that died, hangs, failed or got wrong bytes,
-        its last operation and the end of its stderr; all processes are then ended.
-        """
-        repeats, warmup, timeout_s, seed = check_run(plan, repeats, warmup, timeout_s, seed)
-        self.check_devices("plan", devices_of(plan))
-        plan.verify()
-        command = {"repeats": warmup + repeats, "timeout_s": timeout_s, "seed": seed}
-        errand = Errand(
-            f"the {plan.strategy} plan",
-            devices_of(plan),
-            {"do": "run", "plan": _PLAN, **command},
-            {_PLAN: plan.to_json()},
-            timeout_s,
-            partial(last_operation, plan),
-        )
-        reports = self.carry_out(errand, lambda folder, found: found)
-        timed = list(zip(*reports.values(), strict=True))[warmup:]
-        stamp = self.stamp(e["cpu"] for r in timed for e in r)
-        return measurement(
-            plan, [max(e["seconds"] for e in r) for r in timed], plan.delivers, stamp
-        )
-
-    def check_devices(self, what: str, devices: tuple[int, ...]) -> None:
-        """Raise ReshardError if the pool does not have all ``devices`` of a ``what``."""
-        missing = sorted(set(devices) - set(self.devices))
-        if missing:
-            raise ReshardError(
-                f"the {what} uses devices {missing}, which the pool does not have: it was made for "
-                f"{list(self.devices)}; use Pool({list(devices)})"
-            )
-
-    def carry_out(self, errand: Errand, read: Callable[[Path, Reports], T]) -> T:
-        """Have the errand carried out; returns what ``read`` makes of the pool's folder and of
-        the reports. Raises ReshardError as ``run`` does; all processes are then ended.
-        """
-        with self._lock:
-            try:
-                process = self._ready()
-                self._reset_positions()
-                for name, text in errand.files.items():
-                    (process.folder / name).write_text(text)
-                process.send({"devices": errand.devices, **errand.command})
-                return read(process.folder, self._collect(process, errand))
-            except BaseException:  # also Ctrl-C: what is under way cannot be trusted any more
-                self._stop()
-                raise
-            finally:
-                if self._process is not None:
-                    for name in errand.files:
-                        (self._process.folder / name).unlink(missing_ok=True)
-
-    def stamp(self, cpu: Iterable[Sequence[int] | None]) -> dict[str, Any]:
-        """The environment of what was measured, with the share of the cores that was busy in spans
-        ``(busy ticks, all ticks)``.
-        """
-        stamp = environment(self.site.where, "gloo", self.site.link, self._torch)
-        return stamp | dict(self.site.stamp) | {"cpu_share": cpu_share(cpu)}
-
-    def close(self) -> None:
-        """End all processes and remove their folder."""
-        if self._progress is not None:
-            self._progress.close()
-        if self._process is not None:
-            self._process.close()
-        self._process = self._progress = None
-        self.pids = {}
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _command(self) -> list[str]:
-        return worker_command(self.site.prefix)
-
-    def _ready(self) -> PoolProcess:
-        """The pool's process, with a worker for every device."""
-        deadline = Deadline(self.start_timeout_s)
-        if self._process is None:
-            config = {
-                "devices": self.devices,
-                "interface": self.site.interface,
-                "start_timeout_s": self.start_timeout_s,
-                "network": self.site.network,
-            }
-            self._process = PoolProcess(self._command(), config)
-            self._torch = self._start_event("up", deadline)["torch"]
-        if self.pids:
-            return self._process
-        if self._progress is not None:
-            self._progress.close()
-        self._progress = Progress(self._process.folder / "progress", len(self.devices))
-        self._process.send({"do": "fork"})
-        pids = self._start_event("forked", deadline)["pids"]
-        for _ in self.devices:
-            self._start_event("ready", deadline)
-        self.pids = {int(device): pid for device, pid in pids.items()}
-        return self._process
-
-    def _reset_positions(self) -> None:
-        """No device has begun: what an earlier errand left behind says nothing of the next one."""
-        assert self._progress is not None
-        for rank in range(len(self.devices)):
-            self._progress.begin(rank, 0)
-
-    def _start_event(self, expected: str, deadline: Deadline) -> dict[str, Any]:
-        assert self._process is not None
-        event = self._process.next(deadline.left())
-        if event is not None and event["event"] == expected:
-            return event
-        if event is None:
-            said = f"nothing within start_timeout_s={self.start_timeout_s:g}"
-        else:
-            said = f"{event['event']} of device {event.get('device')}"
-        device = None if event is None else event.get("device")
-        raise ReshardError(
-            f"the processes of the pool did not start: {expected!r} was expected, {said} came\n"
-            f"{self._process.stderr(device).strip()}"
-        )
-
-    def _collect(self, process: PoolProcess, errand: Errand) -> Reports:
-        """The reports of every repeat by device, once all are done."""
-        repeats: Reports = {device: [] for device in errand.devices}
-        waiting = set(errand.devices)
-        while waiting:
-            event = process.next(errand.timeout_s + _SLACK_S)
-            if event is None or event["event"] in ("exit", "error"):
-                raise self._failed(process, errand, waiting, event)
-            if event["event"] == "repeat":
-                repeats[event["device"]].append(event)
-            elif event["event"] == "done":
-                waiting.discard(event["device"])
-        return repeats
-
-    def _failed(
-        self,
-        process: PoolProcess,
-        errand: Errand,
-        waiting: set[int],
-        event: dict[str, Any] | None,
-    ) -> ReshardError:
-        """The error that says what happened, when the others have had time to say theirs."""
-        reports = [] if event is None else [event]
-        end = time.monotonic() + _GRACE_S
-        while event is not None and (event := process.next(end - time.monotonic())) is not None:
-            if event["event"] in ("exit", "error"):
-                reports.append(event)
-            elif event["event"] == "done":
-                waiting.discard(event["device"])
-        assert self._progress is not None
-        ranks = {device: rank for rank, device in enumerate(self.devices)}
-        seen = Evidence(
-            waiting=tuple(sorted(waiting)),
-            reports=tuple(reports),
-            timeout_s=errand.timeout_s,
-            positions={d: self._progress.read(rank) for d, rank in ranks.items()},
-            stderr={d: process.stderr(d) for d in self.devices},
-        )
-        return ReshardError(explain_stop(errand.what, seen, errand.last))
-
-    def _stop(self) -> None:
-        """End the workers; the process that forks them stays, if it answers."""
-        self.pids = {}
-        process = self._process
-        if process is None:
-            return
-        try:
-            process.send({"do": "kill"})
-            while (event := process.next(_SLACK_S)) is not None:
-                if event["event"] == "killed":
-                    return
-        except ReshardError:
-            pass
-        self.close()
+    target = LAUNCH_TARGETS[check_choice("place to run (where)", where, LAUNCH_TARGETS)]
+    checked = check_run(plan, repeats, warmup, timeout_s, seed)
+    if target.run is not None:
+        return target.run(plan, *checked)
+    with open_pool(where, plan.cluster, devices_of(plan)) as pool:
+        return pool.run(plan, *checked)

@@ -13,7 +13,7 @@ from reshard_lab.pipelining.graph import Graph
 from reshard_lab.pipelining.loads import Load, load
 from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.planning import Plan
-from reshard_lab.runtime.launch import Reports
+from reshard_lab.runtime.pool import Reports
 from reshard_lab.training.job import Job, group_with, groups_of
 from reshard_lab.training.member import REFERENCE, RESULT
 from reshard_lab.training.models import full_name

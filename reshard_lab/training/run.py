@@ -8,7 +8,7 @@ from functools import partial
 from reshard_lab.cluster import Cluster
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.emulated import EmulatedCluster
-from reshard_lab.runtime.launch import Errand, Pool
+from reshard_lab.runtime.pool import Pool, PoolJob
 from reshard_lab.runtime.protocol import Position
 from reshard_lab.training.gather import read, record
 from reshard_lab.training.job import Job
@@ -103,15 +103,15 @@ def train(
     pool.check_devices("training run", job.devices)
     job, plans = planned(job, strategy, opened.cluster)
     with opened.held:
-        results = pool.carry_out(_errand(job, plans, pool.devices), partial(read, job))
+        results = pool.carry_out(_pool_job(job, plans, pool.devices), partial(read, job))
         return record(job, plans, strategy, results, opened.stamp(results.cpu))
 
 
-def _errand(job: Job, plans: list[Plan], devices: tuple[int, ...]) -> Errand:
+def _pool_job(job: Job, plans: list[Plan], devices: tuple[int, ...]) -> PoolJob:
     """The job for the workers of a pool, its idle ones included."""
     files = {PLAN.format(number): made.to_json() for number, made in enumerate(plans)}
     files[JOB] = job.to_json()
-    return Errand(
+    return PoolJob(
         "the training run", devices, {"do": "train"}, files, job.timeout_s, partial(last_item, job)
     )
 

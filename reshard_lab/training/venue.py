@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_choice, check_type
 from reshard_lab.runtime.emulated import EmulatedCluster, emulation_of
-from reshard_lab.runtime.launch import Pool
-
-TRAINING_PLACES = ("local", "emulated")
-"""Where ``train`` starts processes, by name; it takes a Pool or an EmulatedCluster as well."""
+from reshard_lab.runtime.launch import POOL_TARGETS
+from reshard_lab.runtime.pool import Pool
 
 
 class Venue(NamedTuple):
@@ -25,12 +23,12 @@ class Venue(NamedTuple):
     def for_devices(self, cluster: Cluster, devices: Sequence[int]) -> Opened:
         """The pool for ``devices`` and the cluster it stands for; starts nothing yet."""
         if isinstance(self.where, EmulatedCluster):
-            return Opened(self.where.pool, cluster, nullcontext(), self.where)
+            return Opened(self.where, cluster, nullcontext(), self.where)
         if isinstance(self.where, Pool):
             return Opened(self.where, cluster, nullcontext(), None)
         if self.where == "emulated":
             made = emulation_of(cluster, devices)
-            return Opened(made.pool, made.cluster, made, made)
+            return Opened(made, made.cluster, made, made)
         pool = Pool(devices)
         return Opened(pool, cluster, pool, None)
 
@@ -45,10 +43,7 @@ class Opened(NamedTuple):
 
     def stamp(self, cpu: Iterable[Sequence[int] | None]) -> dict[str, Any]:
         """The environment of what was measured."""
-        stamp = self.pool.stamp(cpu)
-        if self.emulated is not None and self.emulated.probe is not None:
-            stamp["nic_share"] = self.emulated.probe.share
-        return stamp
+        return self.pool.stamp(cpu)
 
 
 def find_venue(where: str | Pool | EmulatedCluster, cluster: Cluster | None) -> Venue:
@@ -72,4 +67,4 @@ def find_venue(where: str | Pool | EmulatedCluster, cluster: Cluster | None) -> 
         raise ReshardError(
             f"where must be 'local', 'emulated', an EmulatedCluster or a Pool, not {where!r}"
         )
-    return Venue(check_choice("place to run (where)", where, TRAINING_PLACES), cluster)
+    return Venue(check_choice("place to run (where)", where, POOL_TARGETS), cluster)

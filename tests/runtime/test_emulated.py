@@ -25,11 +25,17 @@ needs_namespaces = pytest.mark.skipif(
 pytestmark = [pytest.mark.distributed, needs_namespaces]
 
 
+class Unprobed(rl.EmulatedCluster):
+    """Without a measurement on entry."""
+
+    def _probe(self):
+        return None
+
+
 @contextmanager
 def unprobed(*arguments, **options):
     """A cluster whose speed is not measured on entry: the machine may be busy with other tests."""
-    made = rl.EmulatedCluster(*arguments, **options)
-    with made.pool:
+    with Unprobed(*arguments, **options) as made:
         yield made
 
 
@@ -112,7 +118,7 @@ def test_a_slow_nic_is_seen_to_carry_its_speed():
 )
 def test_what_is_measured_on_entry_leaves_its_host(nics, devices, count):
     made = rl.EmulatedCluster(3, 4, "100Mbit", nics, devices=devices)
-    ring = emulated._ring(made.cluster, made.pool.devices)
+    ring = emulated._ring(made.cluster, made.devices)
     hosts = [tuple(map(made.cluster.host_of, t.path)) for t in ring.transfers]
     assert all(len(ends) == 2 and ends[0] != ends[1] for ends in hosts)
     for side in (0, -1):  # as many NICs at both ends, each once
@@ -173,12 +179,12 @@ def test_nothing_is_left_after_success_and_after_an_exception(folder):
     with unprobed(2, 2) as made:
         plan = columns_to_rows(made.cluster, [0, 1], [2, 3])
         made.run(plan, repeats=1)
-        pids = leftovers.processes(made.pool)
-        assert len(leftovers.workers(made.pool)) == 4 and len(pids) >= 6
+        pids = leftovers.processes(made)
+        assert len(leftovers.workers(made)) == 4 and len(pids) >= 6
     assert leftovers.gone(pids) and leftovers.traces(folder) == before
     with pytest.raises(KeyError), unprobed(2, 2) as made:
         made.run(plan, repeats=1)
-        pids = leftovers.processes(made.pool)
+        pids = leftovers.processes(made)
         raise KeyError
     assert leftovers.gone(pids) and leftovers.traces(folder) == before
 
@@ -187,7 +193,7 @@ def test_a_worker_that_dies_is_named_with_what_it_did(folder):
     with unprobed(2, 2) as made:
         plan = columns_to_rows(made.cluster, [0, 1], [2, 3], shape=(2000, 1000))
         made.run(plan, repeats=1)
-        victim = leftovers.workers(made.pool)[3]
+        victim = leftovers.workers(made)[3]
         threading.Timer(0.3, os.kill, (victim, signal.SIGKILL)).start()
         text = r"device 3 died \(killed by SIGKILL\); last operation, in repeat \d+"
         with pytest.raises(rl.ReshardError, match=text):
@@ -198,8 +204,8 @@ def test_a_worker_that_dies_is_named_with_what_it_did(folder):
 
 LAUNCHER = """
 import reshard_lab as rl
-made = rl.EmulatedCluster(2, 2)
-with made.pool:
+rl.EmulatedCluster._probe = lambda self: None
+with rl.EmulatedCluster(2, 2) as made:
     layouts = rl.Layout(rl.Mesh([0, 1]), "S0R"), rl.Layout(rl.Mesh([2, 3]), "RS0")
     plan = rl.plan(rl.ReshardingTask((400, 500), "int8", *layouts, made.cluster))
     made.run(plan, repeats=1)

@@ -191,6 +191,6 @@ def test_pools_without_time_to_start():
 
 
 def test_emulated_devices_are_those_of_the_cluster():
-    assert rl.EmulatedCluster(2, 2, devices=[3, 0, 3]).pool.devices == (0, 3)
+    assert rl.EmulatedCluster(2, 2, devices=[3, 0, 3]).devices == (0, 3)
     with pytest.raises(rl.ReshardError, match=r"has device 2, but the cluster has devices 0 to 1"):
         rl.EmulatedCluster(2, 1, devices=3)

@@ -110,7 +110,7 @@ def test_an_emulated_cluster_that_is_not_open_is_refused():
     made = rl.EmulatedCluster(2, 2)
     with pytest.raises(rl.ReshardError, match=r"is not open: .*; use it in a with statement"):
         rl.pipeline.train(where=made)
-    assert made.pool._process is None
+    assert made._process is None
 
 
 def test_levels_are_the_first_three_of_figure_9_and_their_bound():
