@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 from report import report
 
-from reshard_lab.experiments.reproduce import reproduce
+from reshard_lab.paper.reproduce import reproduce
 from reshard_lab.runtime.network import refused
 
 LEAST_FLOW = 2**20

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pandas as pd
 from report import report
 
-from reshard_lab.experiments.overlap import overlap_levels
+from reshard_lab.paper.overlap import overlap_levels
 from reshard_lab.runtime.network import refused
 
 TRANSFERS = (0.4, 0.8)

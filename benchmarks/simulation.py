@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 import reshard_lab as rl
-from reshard_lab.experiments import SUITE, suite_task
+from reshard_lab.paper import SUITE, suite_task
 
 REPEATS = 3
 SUITE_MOST_S = 1.0

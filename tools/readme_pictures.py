@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas
 
 import reshard_lab as rl
-from reshard_lab import experiments, plots
+from reshard_lab import paper, plots
 from reshard_lab.plots.measured import draw_measured
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
@@ -32,7 +32,7 @@ def pictures() -> dict[str, plots.Figure]:
     """By file name."""
     task = question()
     charts = {name: rl.plan(task, "broadcast", name, chunks=32).gantt() for name in METHODS}
-    table = experiments.recorded("figure8").frame
+    table = paper.recorded("figure8").frame
     shown = pandas.concat(table[table["method"] == method] for method in MEASURED)
     return {
         "layouts.svg": plots.draw_layouts(task, axes=(1, 2)),

@@ -9,8 +9,8 @@ from reshard_lab.cli.output import MEASURED, Output, frame_text
 from reshard_lab.cli.run import environment_rows
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_choice
-from reshard_lab.experiments.compare import Case, compare, fit_one_transfer
-from reshard_lab.experiments.figures import FIGURE5_STRATEGIES, LEAST_CHUNK, chunks_of
+from reshard_lab.paper.compare import Case, compare, fit_one_transfer
+from reshard_lab.paper.figures import FIGURE5_STRATEGIES, LEAST_CHUNK, chunks_of
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask, need_cluster
 from reshard_lab.runtime import Measurement

@@ -55,4 +55,4 @@ MEASURED: dict[str, tuple[str, Show]] = {
     "measured_Gbps": ("Gbit/s", lambda rate: f"{rate:.2f}"),
     "verified": ("checked", lambda ok: "yes" if ok else "no data"),
 }
-"""Columns of ``experiments.compare`` that a terminal shows."""
+"""Columns of ``paper.compare`` that a terminal shows."""

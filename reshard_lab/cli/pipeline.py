@@ -12,7 +12,7 @@ from typing import Any
 
 from reshard_lab.cli.output import Output
 from reshard_lab.errors import ReshardError, check_choice, check_int, check_path, write_text
-from reshard_lab.experiments.pipelines import MODELS, cluster_for, model
+from reshard_lab.paper.pipelines import MODELS, cluster_for, model
 from reshard_lab.pipelining import SCHEDULES, PipelineTimeline, device_speed, schedule, simulate
 from reshard_lab.pipelining.timeline import Event
 from reshard_lab.planning.explain import table

@@ -6,9 +6,9 @@ import argparse
 
 from reshard_lab.cli.output import Output
 from reshard_lab.cli.run import environment_rows
-from reshard_lab.experiments.places import PLACES
-from reshard_lab.experiments.reproduce import Reproduction, reproduce
-from reshard_lab.experiments.tables import Table
+from reshard_lab.paper.places import PLACES
+from reshard_lab.paper.reproduce import Reproduction, reproduce
+from reshard_lab.paper.tables import Table
 from reshard_lab.planning.explain import table
 
 HELP = "measure figures 5, 6 and 8 here, beside their predictions; simulate 4, 7 and 9"

@@ -25,13 +25,13 @@ _COLUMNS = {
     "bandwidth": ("measured", "low", "high", "predicted", "simulated", "bound"),
     "time": ("measured", "fastest", "slowest", "predicted", "simulated", "lower_bound"),
 }
-"""Columns of the tables of ``experiments.compare``, in the order of ``ChartBar``'s values."""
+"""Columns of the tables of ``paper.compare``, in the order of ``ChartBar``'s values."""
 _UNITS = {"bandwidth": "Gbps", "time": "s"}
 _FAR = 2  # times the highest bar: bounds beyond that are not drawn
 
 Table: TypeAlias = "pd.DataFrame | Sequence[Mapping[str, Any]] | Sequence[Measurement]"
 """A table, its rows as dictionaries, or measurements."""
-_TABLES = "give a table of experiments.compare, its rows as dictionaries, or measurements"
+_TABLES = "give a table of paper.compare, its rows as dictionaries, or measurements"
 
 
 class TableCase(NamedTuple):
@@ -48,7 +48,7 @@ def draw_measured(
     """Measured bars with the spread of their runs, what was predicted and simulated, the bound.
 
     table:
-        rows as ``experiments.compare`` makes them and data/results/ keeps them, with columns that
+        rows as ``paper.compare`` makes them and data/results/ keeps them, with columns that
         say where they were measured (or such rows as dictionaries); or measurements.
     what:
         ``"bandwidth"`` (of the tensor, section 5) or ``"time"``.
@@ -150,7 +150,7 @@ def _bars(rows: Sequence[Mapping[str, Any]], what: str) -> list[ChartBar]:
     missing = [name for name in ("method", *names[:4]) if name not in rows[0]]
     if missing:
         raise ReshardError(
-            f"the table has no column {', '.join(missing)}; give a table of experiments.compare "
+            f"the table has no column {', '.join(missing)}; give a table of paper.compare "
             "with measure=..., or measurements"
         )
     return [_chart_bar(row, names) for row in rows]

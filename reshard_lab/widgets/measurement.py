@@ -19,7 +19,7 @@ def measurement_explorer(tables: Table | Mapping[str, Table], what: str = "bandw
     """Bars of measured tables beside predicted and simulated times, for chosen cases and methods.
 
     tables:
-        a table as ``experiments.figure5`` and the like return it when they measure, or as
+        a table as ``paper.figure5`` and the like return it when they measure, or as
         data/results/ keeps it; or several by name. Each says where it was measured.
     """
     named = dict(tables) if isinstance(tables, Mapping) else {"measured": tables}

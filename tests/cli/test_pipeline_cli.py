@@ -11,7 +11,7 @@ import pytest
 import reshard_lab as rl
 from reshard_lab import pipeline
 from reshard_lab.cli import app, main
-from reshard_lab.experiments.pipelines import figure7
+from reshard_lab.paper.pipelines import figure7
 from support.commands import ask, refused
 from support.reference_cases import read
 

@@ -11,10 +11,9 @@ import pandas as pd
 import pytest
 
 import reshard_lab as rl
-from reshard_lab import experiments as X
-from reshard_lab import pipeline, plots, widgets
+from reshard_lab import paper, pipeline, plots, teaching, widgets
 from reshard_lab.errors import short
-from reshard_lab.experiments.reproduce import reproduce
+from reshard_lab.paper.reproduce import reproduce
 from reshard_lab.pipelining.timeline import Event
 from reshard_lab.planning.traffic import traffic
 from reshard_lab.plots.time_axis import round_steps
@@ -62,8 +61,8 @@ YES_OR_NO = [
     (lambda v: pipeline.schedule("1f1b", 2, 2, delay_weights=v), "delay_weights"),
     (lambda v: pipeline.gpt("1.3B", recompute=v), "recompute"),
     (lambda v: pipeline.u_transformer("1B", recompute=v), "recompute"),
-    (lambda v: X.figure7("GPT-1.3B", recompute=v), "recompute"),
-    (lambda v: X.figure9("U-Transformer-1B", 2, recompute=v), "recompute"),
+    (lambda v: paper.figure7("GPT-1.3B", recompute=v), "recompute"),
+    (lambda v: paper.figure9("U-Transformer-1B", 2, recompute=v), "recompute"),
     (lambda v: reproduce("o", quiet=v), "quiet"),
     (lambda v: widgets.pipeline_explorer(overlap=v), "overlap transfers"),
 ]
@@ -226,27 +225,30 @@ SAME = [
 
 @pytest.mark.parametrize(("given", "answer", "right"), SAME)
 def test_a_prediction_is_right_if_it_says_the_same(given, answer, right):
-    assert X.predict(given, lambda: answer).right is right
+    assert teaching.predict(given, lambda: answer).right is right
 
 
 def test_one_model_or_number_stands_for_a_list_of_one():
-    assert list(X.figure7("GPT-1.3B")["model"].unique()) == ["GPT-1.3B"]
-    assert list(X.figure9("U-Transformer-1B", 4)["microbatches"].unique()) == [4]
+    assert list(paper.figure7("GPT-1.3B")["model"].unique()) == ["GPT-1.3B"]
+    assert list(paper.figure9("U-Transformer-1B", 4)["microbatches"].unique()) == [4]
 
 
 FRAME = pd.DataFrame({"method": ["a"], "predicted_s": [1.0], "measured_s": [1.0], "p": [1]})
 TABLES = [
-    (lambda: X.figure7([]), "models is empty"),
-    (lambda: X.figure7(3), "unknown workload 3"),
-    (lambda: X.figure7("GPT-1.3B", levels=[3]), "each of levels must be a Level, not 3"),
-    (lambda: X.figure9("U-Transformer-1B", []), "microbatches is empty"),
-    (lambda: X.figure9("U-Transformer-1B", "x"), "microbatches must be a whole number, not 'x'"),
-    (lambda: X.headlines(None), "figure7 must be a DataFrame, not None"),
-    (lambda: X.headlines(pd.DataFrame()), "figure7 has no column 'model'"),
-    (lambda: X.headlines(X.figure7("GPT-1.3B").iloc[:0]), "figure7 has no rows"),
-    (lambda: X.ranking(FRAME, "x"), "frame has no column 'x'; it has method, predicted_s"),
-    (lambda: X.ranking(None, "p"), "frame must be a DataFrame"),
-    (lambda: X.ranking(FRAME, []), "by is empty"),
+    (lambda: paper.figure7([]), "models is empty"),
+    (lambda: paper.figure7(3), "unknown workload 3"),
+    (lambda: paper.figure7("GPT-1.3B", levels=[3]), "each of levels must be a Level, not 3"),
+    (lambda: paper.figure9("U-Transformer-1B", []), "microbatches is empty"),
+    (
+        lambda: paper.figure9("U-Transformer-1B", "x"),
+        "microbatches must be a whole number, not 'x'",
+    ),
+    (lambda: paper.headlines(None), "figure7 must be a DataFrame, not None"),
+    (lambda: paper.headlines(pd.DataFrame()), "figure7 has no column 'model'"),
+    (lambda: paper.headlines(paper.figure7("GPT-1.3B").iloc[:0]), "figure7 has no rows"),
+    (lambda: paper.ranking(FRAME, "x"), "frame has no column 'x'; it has method, predicted_s"),
+    (lambda: paper.ranking(None, "p"), "frame must be a DataFrame"),
+    (lambda: paper.ranking(FRAME, []), "by is empty"),
 ]
 
 

@@ -151,7 +151,7 @@ def test_links_between_notebooks_lead_somewhere(path):
 def test_exercises_have_the_answers_worked_out_by_hand(path):
     """Each notebook ends in three exercises, which stand on their own after the imports."""
     cells = code_cells(path)
-    assert not any("experiments.predict" in c.source for c in cells[:-3])
+    assert not any("teaching.predict" in c.source for c in cells[:-3])
     for (call, names), answer in zip(exercises(path), ANSWERS[number(path)], strict=True):
         for prediction, right in ((answer, True), ("nonsense", False)):
             verdict = put(call, names, prediction)
@@ -177,7 +177,7 @@ def exercises(path: Path) -> Iterator[tuple[ast.Call, dict[str, object]]]:
     for cell in cells[-3:]:
         *before, last = ast.parse(cell.source).body
         assert isinstance(last, ast.Expr) and isinstance(last.value, ast.Call)
-        assert ast.unparse(last).startswith("experiments.predict(...,")
+        assert ast.unparse(last).startswith("teaching.predict(...,")
         exec(compile(ast.Module(before, []), path.name, "exec"), names)
         yield last.value, names
 

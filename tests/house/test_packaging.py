@@ -179,7 +179,7 @@ def test_wheel_carries_types_presets_and_license(wheel):
 def test_presets_and_recorded_results_load_from_a_wheel(wheel, tmp_path):
     code = (
         f"import sys; sys.path.insert(0, {str(wheel)!r}); import reshard_lab as rl\n"
-        "from reshard_lab.experiments import recorded\n"
+        "from reshard_lab.paper import recorded\n"
         "print(rl.__file__, rl.Cluster.preset('p3.8xlarge', hosts=4), recorded('figure5').label)"
     )
     done = subprocess.run(

@@ -53,7 +53,7 @@ def test_the_answer_is_what_was_predicted_and_measured(drawn):
     assert f"best order takes {1e3 * good.makespan_s:.0f} ms" in text
     assert good.makespan_s == pytest.approx(good.lower_bound_s)
     assert f'`plan.optimal` is `"{good.optimal}"`' in text
-    table = drawn.experiments.recorded("figure8").frame
+    table = drawn.paper.recorded("figure8").frame
     seconds = table[table["case"] == 9].set_index("method")["measured_s"]
     naive, auto = (1e3 * seconds[method] for method in drawn.METHODS)
     assert f"400 Mbit/s: {naive:.0f} ms and {auto:.0f} ms, medians" in text

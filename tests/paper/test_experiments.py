@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reshard_lab as rl
-from reshard_lab import experiments
-from reshard_lab.experiments import figures
-from reshard_lab.experiments.compare import Fit
-from reshard_lab.experiments.suite import FULL, SUITE, case_devices_per_host
+from reshard_lab import paper, teaching
+from reshard_lab.paper import figures
+from reshard_lab.paper.compare import Fit
+from reshard_lab.paper_cases import FULL, SUITE, case_devices_per_host
 from support.reference_cases import read
 
 
@@ -28,7 +28,7 @@ def handed_suite() -> dict[int, dict]:
 def test_suite_cases_are_the_handed_ones(number):
     entry = handed_suite()[number]
     (tensor,) = entry["tensors"]
-    task = experiments.suite_task(number)
+    task = paper.suite_task(number)
     assert list(task.shape) == tensor["shape"]
     for layout, given_end in ((task.src, tensor["src"]), (task.dst, tensor["dst"])):
         assert layout.mesh.array().tolist() == given_end["mesh"]
@@ -40,7 +40,7 @@ def test_suite_cases_are_the_handed_ones(number):
 
 
 def test_the_whole_suite_is_there_with_the_papers_unit_tasks():
-    table = experiments.table2()
+    table = paper.table2()
     assert table["case"].tolist() == list(range(1, 10))
     assert table["unit_tasks"].tolist() == table["unit_tasks_paper"].tolist()
     assert table["unit_tasks"].tolist() == [2, 2, 4, 64, 4, 4, 4, 4, 4]
@@ -50,15 +50,15 @@ def test_the_whole_suite_is_there_with_the_papers_unit_tasks():
 
 
 def test_a_scaled_suite_fits_and_keeps_its_form():
-    scale = experiments.Scale(shrink=4, most_devices=16)
+    scale = paper.Scale(shrink=4, most_devices=16)
     for case in SUITE:
-        task = experiments.suite_task(case.number, None, scale)
+        task = paper.suite_task(case.number, None, scale)
         devices = {*task.src.mesh.devices, *task.dst.mesh.devices}
         hosts = {task.cluster.host_of(d) for d in devices}
         assert len(devices) <= 16
         assert len(hosts) == case.src_hosts + case.dst_hosts
         assert task.shape == tuple(n // 4 for n in case.shape)
-    (six,) = (t for t in [experiments.suite_task(6, None, scale)])
+    (six,) = (t for t in [paper.suite_task(6, None, scale)])
     assert [u.box[0] for u in six.unit_tasks] == [(0, 256), (256, 384), (384, 512), (512, 768)]
     assert case_devices_per_host(SUITE[5], scale) == 2
     assert case_devices_per_host(SUITE[5], FULL) == 4
@@ -69,19 +69,19 @@ def test_a_scaled_suite_fits_and_keeps_its_form():
     [
         (10, FULL, "case 10 is not in table 2; its cases are 1 to 9"),
         (0, FULL, "case 0 is not in table 2"),
-        (6, experiments.Scale(shrink=200), "shrink 200 leaves nothing of case 6"),
-        (6, experiments.Scale(most_devices=4), "case 6 needs at least 5 devices"),
+        (6, paper.Scale(shrink=200), "shrink 200 leaves nothing of case 6"),
+        (6, paper.Scale(most_devices=4), "case 6 needs at least 5 devices"),
     ],
 )
 def test_cases_that_do_not_exist_are_refused(number, scale, message):
     with pytest.raises(rl.ReshardError) as refusal:
-        experiments.suite_task(number, None, scale)
+        paper.suite_task(number, None, scale)
     assert message in str(refusal.value)
 
 
 def test_a_case_does_not_fit_on_smaller_hosts():
     with pytest.raises(rl.ReshardError, match="puts 4 devices on a host"):
-        experiments.suite_task(1, rl.Cluster(hosts=4, devices_per_host=2))
+        paper.suite_task(1, rl.Cluster(hosts=4, devices_per_host=2))
 
 
 def ideal(hosts: int, devices_per_host: int) -> rl.Cluster:
@@ -93,7 +93,7 @@ def ideal(hosts: int, devices_per_host: int) -> rl.Cluster:
 
 def test_figure_5_predicts_the_papers_closed_forms():
     """Section 3.1, exact: ABt, At, t + (n-1)/n t (t for one host), t + (A-1)t/K; Alpa's rule."""
-    table = experiments.figure5(ideal, nbytes=2**20)
+    table = paper.figure5(ideal, nbytes=2**20)
     assert len(table) == 8 * 8
     rows = {(r.sweep, r.hosts, r.devices, r.method): r.predicted_s for r in table.itertuples()}
     points = list(figures.FIGURE5_POINTS)
@@ -127,21 +127,21 @@ def test_figure_5_fits_on_16_devices():
 
 def test_figure_5_moves_whole_int32_elements():
     with pytest.raises(rl.ReshardError, match="not a whole number of int32 elements"):
-        experiments.figure5(ideal, nbytes=10)
+        paper.figure5(ideal, nbytes=10)
 
 
 def test_figure_6_never_beats_its_bound():
-    table = experiments.figure6(scale=experiments.Scale(shrink=4))
+    table = paper.figure6(scale=paper.Scale(shrink=4))
     assert len(table) == 9 * 6
     for seconds in ("predicted_s", "simulated_s"):
         assert (table[seconds] >= table["lower_bound_s"] * (1 - 1e-9)).all()
-    paper = table[table["method"] == "broadcast"]
-    assert paper["unit_tasks"].tolist() == [2, 2, 4, 64, 4, 4, 4, 4, 4]
-    assert set(paper["scheduler"]) == {"ensemble"}
+    ours = table[table["method"] == "broadcast"]
+    assert ours["unit_tasks"].tolist() == [2, 2, 4, 64, 4, 4, 4, 4, 4]
+    assert set(ours["scheduler"]) == {"ensemble"}
 
 
 def test_figure_8_is_the_schedules_of_broadcasts_and_ours_are_not_beaten():
-    table = experiments.figure8(make=ideal, scale=experiments.Scale(shrink=4))
+    table = paper.figure8(make=ideal, scale=paper.Scale(shrink=4))
     assert set(table["strategy"]) <= {"broadcast", "global_allgather", "local_allgather"}
     by = table.pivot(index="case", columns="method", values="predicted_s")
     best = by[["naive", "load_balance", "ensemble"]].min(axis=1)
@@ -183,9 +183,9 @@ def measurement(*times: float, verified: bool = True) -> SimpleNamespace:
 def test_compare_puts_measured_beside_predicted():
     case = figures.figure5_cases(ideal, 2**20, figures.FIGURE5[:1])[1]
     seen = []
-    (row,) = experiments.compare(
-        [case], lambda plan: measurement(2.0, 4.0, 3.0), seen.append
-    ).to_dict("records")
+    (row,) = paper.compare([case], lambda plan: measurement(2.0, 4.0, 3.0), seen.append).to_dict(
+        "records"
+    )
     assert seen == [case]
     assert (row["predicted_s"], row["measured_s"]) == (2, 3)
     assert (row["fastest_s"], row["slowest_s"], row["runs"]) == (2, 4, 3)
@@ -198,7 +198,7 @@ def test_compare_puts_measured_beside_predicted():
     assert row["predicted_Gbps"] == row["simulated_Gbps"] == pytest.approx(bits / 2)
     assert row["bound_Gbps"] == pytest.approx(bits)
     assert row["verified"] is True
-    (row,) = experiments.compare([case]).to_dict("records")
+    (row,) = paper.compare([case]).to_dict("records")
     assert "measured_s" not in row
 
 
@@ -206,7 +206,7 @@ def test_the_same_transfers_are_measured_once():
     methods = [m for m in figures.FIGURE5 if m.name in ("broadcast", "split", "send_recv")]
     cases = figures.figure5_cases(ideal, 2**20, methods)[:6]  # one device, then two
     times = iter((1.0, 2.0, 3.0, 4.0))
-    table = experiments.compare(cases, lambda plan: measurement(next(times)))
+    table = paper.compare(cases, lambda plan: measurement(next(times)))
     assert table["measured_s"].tolist() == [1, 2, 2, 3, 4, 4]
     assert next(times, None) is None
 
@@ -218,7 +218,7 @@ def test_a_fit_gives_back_the_transfer_it_comes_from():
         plans.append(plan)
         return measurement(0.5, 0.4, 0.6)
 
-    fit = experiments.fit_one_transfer(measure, 1000)
+    fit = paper.fit_one_transfer(measure, 1000)
     (plan,) = plans
     assert [(t.path, t.nbytes) for t in plan.transfers] == [((0, 1), 1000)]
     assert fit == Fit(1000, 0.5)
@@ -229,7 +229,7 @@ def test_a_fit_gives_back_the_transfer_it_comes_from():
 
 def test_a_fit_from_data_that_did_not_arrive_is_refused():
     with pytest.raises(rl.ReshardError, match="did not arrive right"):
-        experiments.fit_one_transfer(lambda plan: measurement(1.0, verified=False), 8)
+        paper.fit_one_transfer(lambda plan: measurement(1.0, verified=False), 8)
 
 
 # Counted element by element, on meshes of figure 2.
@@ -239,14 +239,14 @@ SPECS = ["RR", "S0R", "S1R", "S01R", "S10R", "RS0", "RS1", "RS01", "S0S1", "S1S0
 @given(st.sampled_from(SPECS), st.sampled_from(SPECS), st.integers(1, 6), st.integers(1, 6))
 @settings(max_examples=40)
 def test_both_readings_count_the_bytes_that_enter_each_host(src, dst, rows, columns):
-    task = experiments.on_figure2(src, dst, shape=(rows, columns), dtype="int16")
+    task = paper.on_figure2(src, dst, shape=(rows, columns), dtype="int16")
     elements = list(itertools.product(range(rows), range(columns)))
 
     def holds(box, element):
         return all(lo <= i < hi for i, (lo, hi) in zip(element, box, strict=True))
 
     have, need = task.src.boxes(task.shape), task.dst.boxes(task.shape)
-    table = experiments.two_readings(task)
+    table = teaching.two_readings(task)
     for host in (2, 3):
         on_host = [need[d] for d in (2 * host, 2 * host + 1)]
         wanted = [e for e in elements if any(holds(b, e) for b in on_host)]
@@ -262,31 +262,31 @@ def test_hosts_that_hold_the_data_take_nothing_in():
     mesh = rl.Mesh([[0, 1], [2, 3]])
     cluster = rl.Cluster(hosts=2, devices_per_host=2)
     task = rl.ReshardingTask((4, 4), "int8", rl.Layout(mesh, "S0R"), rl.Layout(mesh, "RR"), cluster)
-    assert experiments.two_readings(task).loc["host 0"].tolist() == [8, 8, 8]
+    assert teaching.two_readings(task).loc["host 0"].tolist() == [8, 8, 8]
     same = rl.ReshardingTask(
         (4, 4), "int8", rl.Layout(mesh, "S0R"), rl.Layout(mesh, "S0R"), cluster
     )
-    assert experiments.two_readings(same).loc["all"].tolist() == [0, 0, 0]
+    assert teaching.two_readings(same).loc["all"].tolist() == [0, 0, 0]
 
 
 def test_the_list_of_appendix_b():
-    first = experiments.unit_tasks(experiments.figure2(1))
+    first = teaching.unit_tasks(paper.figure2(1))
     assert first["box"].tolist() == ["[0:1, 0:4]", "[1:2, 0:4]", "[2:3, 0:4]", "[3:4, 0:4]"]
     assert first["N"].tolist() == ["0", "1", "2", "3"]
     assert first["M"].tolist() == ["4,5", "4,5", "6,7", "6,7"]
-    second = experiments.unit_tasks(experiments.figure2(2))
+    second = teaching.unit_tasks(paper.figure2(2))
     assert second[["N", "M"]].to_numpy().tolist() == [["4,5", "0,1"], ["6,7", "2,3"]]
     assert second["bytes"].tolist() == [32, 32]
-    whole = experiments.unit_tasks(experiments.on_figure2("S0R", "RS0"), whole_slices=True)
+    whole = teaching.unit_tasks(paper.on_figure2("S0R", "RS0"), whole_slices=True)
     assert whole["M"].tolist() == ["4-7", "4-7"]
     with pytest.raises(rl.ReshardError, match="figure 2 has tasks 1 and 2, not 3"):
-        experiments.figure2(3)
+        paper.figure2(3)
 
 
 @given(st.integers(0, 40), st.integers(1, 9))
 def test_uneven_follows_the_rules_of_numpy_and_torch(size, devices):
     """``balanced`` is numpy.array_split; ``chunk`` is torch.chunk: pieces of ceil(n/k)."""
-    table = experiments.uneven([size], rl.Mesh(range(devices)))
+    table = teaching.uneven([size], rl.Mesh(range(devices)))
     length = -(-size // devices)
     chunked = [max(0, min(length, size - i * length)) for i in range(devices)]
     split = [len(part) for part in np.array_split(np.arange(size), devices)]
@@ -299,7 +299,7 @@ def test_uneven_follows_the_rules_of_numpy_and_torch(size, devices):
 
 def test_pieces_are_numpy_slices():
     array = np.arange(16).reshape(4, 4)
-    held = experiments.pieces(array, rl.Layout(rl.Mesh([[0, 1], [2, 3]]), "S1S0"))
+    held = teaching.pieces(array, rl.Layout(rl.Mesh([[0, 1], [2, 3]]), "S1S0"))
     assert list(held) == [0, 1, 2, 3]
     np.testing.assert_array_equal(held[0], array[:2, :2])
     np.testing.assert_array_equal(held[1], array[2:, :2])
@@ -371,7 +371,7 @@ def test_reproduce_writes_tables_pictures_and_stamps(tmp_path, capsys, monkeypat
 
 
 def test_without_namespaces_figures_are_measured_on_loopback_and_say_why(monkeypatch):
-    from reshard_lab.experiments.places import find_place
+    from reshard_lab.paper.places import find_place
     from reshard_lab.runtime import network
 
     monkeypatch.setattr(network, "refused", lambda: None)
@@ -382,7 +382,7 @@ def test_without_namespaces_figures_are_measured_on_loopback_and_say_why(monkeyp
 
 
 def test_patience_waits_for_idle_cores_and_measures_again_if_they_were_not(monkeypatch):
-    from reshard_lab.experiments import places
+    from reshard_lab.paper import places
     from reshard_lab.runtime import measure
 
     # How busy others are at each look: before (two calm ones in a row), then after the work.
@@ -412,7 +412,7 @@ def test_patience_waits_for_idle_cores_and_measures_again_if_they_were_not(monke
 
 
 def test_a_machine_that_carries_no_speed_is_told_so(monkeypatch):
-    from reshard_lab.experiments import places
+    from reshard_lab.paper import places
     from reshard_lab.runtime import emulated, network
 
     monkeypatch.setattr(network, "refused", lambda: None)
@@ -430,7 +430,7 @@ def test_a_machine_that_carries_no_speed_is_told_so(monkeypatch):
 
 
 def test_what_fails_for_another_reason_is_not_taken_for_a_slow_machine(monkeypatch):
-    from reshard_lab.experiments import places
+    from reshard_lab.paper import places
     from reshard_lab.runtime import emulated, network
 
     def fail(self):
@@ -444,7 +444,7 @@ def test_what_fails_for_another_reason_is_not_taken_for_a_slow_machine(monkeypat
 
 
 def test_reproduce_refuses_a_folder_it_cannot_make(tmp_path):
-    from reshard_lab.experiments.reproduce import reproduce
+    from reshard_lab.paper.reproduce import reproduce
 
     (tmp_path / "file").write_text("")
     with pytest.raises(rl.ReshardError, match="cannot make folder"):

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import reshard_lab as rl
-from reshard_lab import experiments
-from reshard_lab.experiments import here, places
-from reshard_lab.experiments.places import Place
+from reshard_lab import paper, teaching
+from reshard_lab.paper import here, places
+from reshard_lab.paper.places import Place
 from reshard_lab.runtime.emulated import SlowError
 from support.paths import ROOT
 
@@ -42,20 +42,20 @@ class Fake:
             return done[-1]
 
         def make(hosts, devices):
-            return experiments.model_cluster(hosts, devices)
+            return teaching.model_cluster(hosts, devices)
 
         yield Place(name, measure, make, "nothing", why, {}), done
 
 
 def cases(make):
-    return experiments.figure5_cases(make, 4096, experiments.FIGURE5[:2], 4096)
+    return paper.figure5_cases(make, 4096, paper.FIGURE5[:2], 4096)
 
 
 def test_plans_are_measured_where_the_machine_allows_it(monkeypatch):
     fake = Fake()
     monkeypatch.setattr(here, "opened", fake.opened)
     monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
-    made = experiments.measure_here(cases)
+    made = paper.measure_here(cases)
     assert fake.asked == [("emulated", "")]
     assert made.place == "emulated"
     assert len(made.frame) == 16
@@ -70,16 +70,16 @@ def test_a_machine_too_busy_to_emulate_measures_over_loopback_and_says_so(monkey
     fake = Fake(slow=("emulated",))
     monkeypatch.setattr(here, "opened", fake.opened)
     monkeypatch.setattr(here, "find_place", lambda where: (where or "emulated", ""))
-    made = experiments.measure_here(cases)
+    made = paper.measure_here(cases)
     assert made.place == "local"
     assert made.label.endswith("Not on an emulated cluster: the NICs carry too little.")
     with pytest.raises(SlowError):
-        experiments.measure_here(cases, where="emulated")
+        paper.measure_here(cases, where="emulated")
 
 
 def test_what_starts_processes_of_its_own_finds_its_place(monkeypatch, capsys):
     monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
-    assert experiments.on_this_machine(str.upper) == "EMULATED"
+    assert paper.on_this_machine(str.upper) == "EMULATED"
 
     def busy(where):
         if where == "emulated":
@@ -90,26 +90,26 @@ def test_what_starts_processes_of_its_own_finds_its_place(monkeypatch, capsys):
         raise rl.ReshardError("a mistake")
 
     assert capsys.readouterr().out == ""
-    assert experiments.on_this_machine(busy) == "local"
+    assert paper.on_this_machine(busy) == "local"
     assert capsys.readouterr().out == "Not on an emulated cluster: too busy.\n"
     monkeypatch.setattr(here, "find_place", lambda where: ("local", "It is refused."))
-    assert experiments.on_this_machine(busy) == "local"
+    assert paper.on_this_machine(busy) == "local"
     assert capsys.readouterr().out == "It is refused.\n"
     monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
     with pytest.raises(rl.ReshardError, match="a mistake"):
-        experiments.on_this_machine(broken)
+        paper.on_this_machine(broken)
 
 
 def test_overlap_is_measured_or_skipped(monkeypatch):
     monkeypatch.setattr(here, "find_place", lambda where: ("local", "Not on an emulated cluster."))
-    assert repr(experiments.overlap_here()) == "skipped: Not on an emulated cluster."
+    assert repr(paper.overlap_here()) == "skipped: Not on an emulated cluster."
     monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
 
     def slow(**how):
         raise SlowError("too busy; use a slower nic")
 
     monkeypatch.setattr(here, "overlap_levels", slow)
-    assert repr(experiments.overlap_here()) == "skipped: too busy"
+    assert repr(paper.overlap_here()) == "skipped: too busy"
     names = ["level", "about", "simulated_s", "measured_s", "fastest_s", "slowest_s", "ratio"]
     row = dict(zip(names[1:], ["x", 1.0, 1.0, 1.0, 1.0, 1.0], strict=True))
     rows = [
@@ -117,11 +117,11 @@ def test_overlap_is_measured_or_skipped(monkeypatch):
         for i, said in enumerate(["sure", "sure", "not sure"])
     ]
     monkeypatch.setattr(here, "overlap_levels", lambda **how: pd.DataFrame(rows))
-    made = experiments.overlap_here(repeats=2)
+    made = paper.overlap_here(repeats=2)
     assert made.frame.columns.tolist() == names[1:]
     assert made.label == "a machine, sure (2: no data, so not verified)"
     monkeypatch.setattr(here, "overlap_levels", lambda **how: pd.DataFrame(rows[:2]))
-    assert experiments.overlap_here().label == "a machine, sure"
+    assert paper.overlap_here().label == "a machine, sure"
 
 
 def rows(*triples):
@@ -137,18 +137,18 @@ def test_ranking_says_whether_methods_came_in_as_predicted():
         (3, "a", 1.0, 2.1),  # three tenths apart: they may not
         (3, "b", 1.3, 2.0),
     )
-    made = experiments.ranking(table, "case")
+    made = paper.ranking(table, "case")
     assert made["1"].tolist() == ["a", "b", "b"]
     assert made["2"].tolist() == ["b", "a", "a"]
     assert made["as_predicted"].tolist() == [True, True, False]
     assert made.index.name == "case"
-    assert experiments.ranking(table, ["case"]).index.tolist() == [1, 2, 3]
-    assert experiments.ranking(table, "case", apart=0.5)["as_predicted"].all()
+    assert paper.ranking(table, ["case"]).index.tolist() == [1, 2, 3]
+    assert paper.ranking(table, "case", apart=0.5)["as_predicted"].all()
 
 
 @pytest.mark.parametrize(("figure", "count"), [("figure5", 64), ("figure6", 54), ("figure8", 54)])
 def test_recorded_results_are_whole_and_say_where_they_come_from(figure, count):
-    made = experiments.recorded(figure)
+    made = paper.recorded(figure)
     assert len(made.frame) == count
     assert made.frame["verified"].all()
     assert (made.frame["fastest_s"] <= made.frame["measured_s"]).all()
@@ -156,37 +156,37 @@ def test_recorded_results_are_whole_and_say_where_they_come_from(figure, count):
     assert made.place == "emulated"
     assert made.label.startswith("Measured: gloo, emulated ")
     by = "case" if "case" in made.frame else ["sweep", "hosts", "devices"]
-    assert experiments.ranking(made.frame, by)["as_predicted"].all()
+    assert paper.ranking(made.frame, by)["as_predicted"].all()
 
 
 def test_results_that_were_not_recorded():
     with pytest.raises(rl.ReshardError, match="unknown recorded figure 'figure99'"):
-        experiments.recorded("figure99")
+        paper.recorded("figure99")
 
 
 def test_gpus_are_used_where_there_are_enough(monkeypatch):
-    plan = rl.plan(experiments.suite_task(7))  # 12 devices
+    plan = rl.plan(paper.suite_task(7))  # 12 devices
     asked = []
     monkeypatch.setattr(here, "run", lambda *given: asked.append(given) or "measured")
     for found, words in ((0, "no GPU"), (1, "one GPU"), (11, "11 GPUs")):
         monkeypatch.setattr(here, "gpus", lambda found=found: ("H100",) * found)
-        skipped = repr(experiments.on_gpus(plan))
+        skipped = repr(paper.on_gpus(plan))
         assert skipped == f"skipped: the plan has 12 devices, and this machine has {words}"
     assert not asked
     monkeypatch.setattr(here, "gpus", lambda: ("H100",) * 12)
-    assert experiments.on_gpus(plan, repeats=5) == "measured"
+    assert paper.on_gpus(plan, repeats=5) == "measured"
     assert asked == [(plan, "torchrun", 5, 3)]
 
 
 def test_recorded_gpu_results_are_shown_when_there_are_any(monkeypatch, tmp_path):
     monkeypatch.setattr(here, "_RESULTS", (tmp_path / "none", tmp_path))
-    assert repr(experiments.recorded_on_gpus()) == (
+    assert repr(paper.recorded_on_gpus()) == (
         "skipped: nothing measured on a GPU has been recorded"
     )
     pd.DataFrame([{"method": "broadcast", "label": "nccl", "where": "torchrun"}]).to_csv(
         tmp_path / "gpu.csv", index=False
     )
-    assert experiments.recorded_on_gpus()["label"].tolist() == ["nccl"]
+    assert paper.recorded_on_gpus()["label"].tolist() == ["nccl"]
 
 
 class FakeCluster:

@@ -11,8 +11,8 @@ import pytest
 import reshard_lab as rl
 from oracles import pipeline_slow as slow
 from reshard_lab import pipeline
-from reshard_lab.experiments.headlines import headlines
-from reshard_lab.experiments.pipelines import (
+from reshard_lab.paper.headlines import headlines
+from reshard_lab.paper.pipelines import (
     FIGURE7,
     FIGURE9,
     MODELS,
@@ -23,7 +23,7 @@ from reshard_lab.experiments.pipelines import (
     model,
     run_level,
 )
-from reshard_lab.experiments.simulated import simulated
+from reshard_lab.paper.simulated import simulated
 from support.reference_cases import read
 
 
@@ -329,8 +329,8 @@ def test_reproduce_prints_a_line_a_figure(tmp_path, table7):
     from types import SimpleNamespace
 
     from reshard_lab.cli.reproduce import _text
-    from reshard_lab.experiments.reproduce import Reproduction
-    from reshard_lab.experiments.tables import Table
+    from reshard_lab.paper.reproduce import Reproduction
+    from reshard_lab.paper.tables import Table
 
     frame = headlines(table7)
     tables = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.experiments import figure3, full_duplex, scaling, slow_host, strategy_map
+from reshard_lab.paper import figure3, full_duplex, scaling, slow_host, strategy_map
 
 pd = pytest.importorskip("pandas")
 

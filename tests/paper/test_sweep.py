@@ -9,9 +9,9 @@ import threading
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.experiments import cache as cache_module
-from reshard_lab.experiments import evaluate, sweep
-from reshard_lab.experiments.cache import Cache, code_version, default_folder, key_of
+from reshard_lab.paper import cache as cache_module
+from reshard_lab.paper import evaluate, sweep
+from reshard_lab.paper.cache import Cache, code_version, default_folder, key_of
 
 pd = pytest.importorskip("pandas")
 joblib = pytest.importorskip("joblib")
@@ -96,7 +96,7 @@ def test_other_inputs_or_other_code_are_computed(tmp_path, monkeypatch):
     evaluate(double, points(1), jobs=1, cache=tmp_path, progress=False)
     evaluate(double, points(1, speed=2), jobs=1, cache=tmp_path, progress=False)
     assert CALLS == [1, 1]
-    module = sys.modules["reshard_lab.experiments.sweep"]  # the package's name is the function's
+    module = sys.modules["reshard_lab.paper.sweep"]  # the package's name is the function's
     monkeypatch.setattr(module, "code_version", lambda: "another")
     evaluate(double, points(1), jobs=1, cache=tmp_path, progress=False)
     assert CALLS == [1, 1, 1]

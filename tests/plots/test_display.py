@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import reshard_lab as rl
-from reshard_lab import experiments, planning, plots
+from reshard_lab import paper, planning, plots
 from support.measured import measurement, training
 from support.svg_pages import assert_readable, read
 
 
 def records() -> dict[str, object]:
-    task = experiments.suite_task(9)
+    task = paper.suite_task(9)
     plan = rl.plan(task, scheduler="load_balance")
     ops = rl.pipeline.schedule("1f1b", stages=2, microbatches=3)
     return {
@@ -164,7 +164,7 @@ def test_every_nic_of_a_timeline_has_a_row_with_its_idle_share():
 
 
 def test_bars_of_a_timeline_lie_where_the_simulator_put_them():
-    timeline = rl.simulate(rl.plan(experiments.suite_task(9), scheduler="naive"))
+    timeline = rl.simulate(rl.plan(paper.suite_task(9), scheduler="naive"))
     page = assert_readable(plots.draw_timeline(timeline).svg)
     bars = [r for r in page.rects if r.style.get("stroke")]
     left = min(r.left for r in bars)
@@ -189,7 +189,7 @@ def test_pictures_load_when_one_is_looked_at():
 
 def test_numbers_of_bars_keep_clear_of_the_bound():
     """Case 7: a bar's middle lies on the bound; its number stands beside the line."""
-    drawn = plots.draw_timeline(rl.simulate(rl.plan(experiments.suite_task(7), chunks=8))).svg
+    drawn = plots.draw_timeline(rl.simulate(rl.plan(paper.suite_task(7), chunks=8))).svg
     page = assert_readable(drawn)
     bound = float(re.search(r'<line x1="([\d.]+)"[^>]*stroke-dasharray', drawn)[1])
     top = min(r.top for r in page.rects)

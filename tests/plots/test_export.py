@@ -13,11 +13,11 @@ import pandas as pd
 import pytest
 
 import reshard_lab as rl
-from reshard_lab import experiments, plots, widgets
+from reshard_lab import paper, plots, widgets
 from reshard_lab.plots.export import export, png
 from support.measured import measurement, training
 
-TASK = experiments.suite_task(9)
+TASK = paper.suite_task(9)
 PLAN = rl.plan(TASK, scheduler="load_balance")
 TIMELINE = rl.simulate(PLAN)
 PIPELINE = rl.pipeline.simulate(rl.pipeline.schedule("1f1b", stages=2, microbatches=3), 1, 2, 0.5)
@@ -118,9 +118,7 @@ def test_an_explorer_is_exported_as_it_stands(tmp_path):
     made = widgets.layout_explorer()
     made.controls["unit"].value = 2
     path = export(made, tmp_path / "a.svg")
-    assert (
-        path.read_text(encoding="utf-8") == plots.draw_layouts(experiments.figure2(1), None, 2).svg
-    )
+    assert path.read_text(encoding="utf-8") == plots.draw_layouts(paper.figure2(1), None, 2).svg
     table = pd.read_csv(export(made, tmp_path / "a.csv"))
     assert table["box"].tolist() == ["[0:1, 0:4]", "[1:2, 0:4]", "[2:3, 0:4]", "[3:4, 0:4]"]
 

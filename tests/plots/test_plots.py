@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reshard_lab as rl
-from reshard_lab import experiments, plots
+from reshard_lab import paper, plots
 from reshard_lab.plots import svg
 from reshard_lab.plots.text import mesh_text, side_by_side, unit_tasks_text
 from support.property_tasks import layouts_and_shapes
@@ -38,7 +38,7 @@ def test_no_picture_of_unit_tasks_cuts_or_covers_text(case, data):
 
 
 def test_figure_2_shows_a_tensor_on_each_device():
-    page = assert_readable(plots.draw_layouts(experiments.figure2(1)).svg)
+    page = assert_readable(plots.draw_layouts(paper.figure2(1)).svg)
     words = page.words()
     assert [f"device {d}" for d in range(8)] == [w for w in words if w.startswith("device ")]
     # One panel beside the other: every element once at the source and twice at the destination.
@@ -155,7 +155,7 @@ def test_meshes_too_large_to_read_are_refused():
 
 
 def test_unit_tasks_show_box_senders_and_receivers():
-    words = assert_readable(plots.draw_unit_tasks(experiments.figure2(1)).svg).words()
+    words = assert_readable(plots.draw_unit_tasks(paper.figure2(1)).svg).words()
     assert words == [
         *["unit task", "0", "1", "2", "3"],
         *["box", "[0:1, 0:4]", "[1:2, 0:4]", "[2:3, 0:4]", "[3:4, 0:4]"],
@@ -166,7 +166,7 @@ def test_unit_tasks_show_box_senders_and_receivers():
 
 
 def test_unit_tasks_say_what_is_needed_of_whole_slices_only():
-    turned = experiments.on_figure2("S0R", "RS0")
+    turned = paper.on_figure2("S0R", "RS0")
     cut = read(plots.draw_unit_tasks(turned).svg).words()
     whole = read(plots.draw_unit_tasks(turned, whole_slices=True).svg).words()
     assert "needed there" not in cut
@@ -215,7 +215,7 @@ def test_a_figure_without_words_is_refused(caption, alt, what):
 
 
 def test_alt_text_says_who_holds_what(tmp_path):
-    made = plots.draw_layouts(experiments.figure2(1))
+    made = plots.draw_layouts(paper.figure2(1))
     for words in ("device 0 holds [0:1, 0:4]", "devices 6,7 hold [2:4, 0:4]"):
         assert words in made.alt
     uneven = plots.draw_layout(rl.Layout(rl.Mesh([0, 1, 2, 3, 4]), "S0"), (6,))
@@ -227,10 +227,10 @@ def test_alt_text_says_who_holds_what(tmp_path):
 
 SAME = """
 import hashlib
-from reshard_lab import experiments, plots
+from reshard_lab import paper, plots
 from reshard_lab.plots.bar_chart import ChartBar, ChartLabels, bar_chart_svg
 from reshard_lab.plots.export import png
-task = experiments.on_figure2("S01R", "RS0")
+task = paper.on_figure2("S01R", "RS0")
 made = [plots.draw_layouts(task), plots.draw_unit_tasks(task)]
 bars = [ChartBar("", "1", "a", 3.0, 2.5, 3.5, 3.0), ChartBar("", "2", "b", 2.0, 1.5, 2.5, 2.0)]
 made.append(plots.figure(bar_chart_svg(bars, ChartLabels(*"abcd"), "e"), "f", "e"))

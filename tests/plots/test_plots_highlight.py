@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reshard_lab as rl
-from reshard_lab import experiments, plots
+from reshard_lab import paper, plots
 from reshard_lab.plots import svg
 from support.property_tasks import layouts_and_shapes
 from support.svg_pages import assert_readable
@@ -27,7 +27,7 @@ def thick(page) -> list:
 
 
 def test_box_senders_and_receivers_are_outlined_and_named():
-    task = experiments.figure2(1)
+    task = paper.figure2(1)
     figure = plots.draw_layouts(task, highlight=2)  # row 2, from device 2 to 6 and 7
     page = assert_readable(figure.svg)
     cards = [r for r in thick(page) if r.style.get("rx") == "4"]
@@ -50,7 +50,7 @@ def test_box_senders_and_receivers_are_outlined_and_named():
 
 
 def test_nothing_is_outlined_without_being_asked_for():
-    assert not thick(assert_readable(plots.draw_layouts(experiments.figure2(1)).svg))
+    assert not thick(assert_readable(plots.draw_layouts(paper.figure2(1)).svg))
 
 
 def test_a_receiver_that_holds_the_box_is_told_apart():
@@ -114,7 +114,7 @@ def test_no_picture_with_an_outlined_task_cuts_or_covers_text(case, data):
 
 def test_labels_keep_clear_of_the_outline():
     """Whatever unit task is outlined, no label in the tensors stands on the line."""
-    task = experiments.suite_task(4)
+    task = paper.suite_task(4)
     for number in range(64):
         page = assert_readable(plots.draw_layouts(task, highlight=number).svg)
         lines = [r for r in thick(page) if r.style["stroke-width"] == "4" and "rx" not in r.style]

@@ -277,7 +277,7 @@ def test_a_method_looks_the_same_wherever_it_stands():
 
 
 def test_every_method_of_the_measured_figures_has_its_look():
-    from reshard_lab.experiments import figures, pipelines
+    from reshard_lab.paper import figures, pipelines
 
     methods = {m.name for m in (*figures.FIGURE5, *figures.FIGURE6, *figures.FIGURE8)}
     methods |= {level.name for level in (*pipelines.FIGURE7, *pipelines.FIGURE9)}

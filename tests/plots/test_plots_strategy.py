@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reshard_lab as rl
-from reshard_lab import experiments, plots
+from reshard_lab import paper, plots
 from reshard_lab.plots.moment import LEFT, WIDE
 from reshard_lab.plots.strategy import MOST_BARS
 from reshard_lab.simulation.delivery import Piece, moment, one_sender, pieces
@@ -112,7 +112,7 @@ def test_pieces_are_numbered_by_their_bytes_and_cover_them():
 
 
 def test_other_plans_are_refused():
-    task = experiments.on_figure2("S01R", "S0R")
+    task = paper.on_figure2("S01R", "S0R")
     with pytest.raises(rl.ReshardError, match=r"only one unit task .* not 4 of shape \(4, 4\)"):
         pieces(rl.simulate(rl.plan(task)))
     with pytest.raises(rl.ReshardError, match=r"3 hosts of 2 devices .* cluster has 3 hosts of 2"):

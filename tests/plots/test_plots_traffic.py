@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 import reshard_lab as rl
-from reshard_lab import experiments, plots
+from reshard_lab import paper, plots
 from reshard_lab.planning.traffic import traffic
 from reshard_lab.plots.traffic import ink_on, shade
 from support.svg_pages import assert_readable, contrast
 
-SMALL = experiments.Scale(16, 20)
+SMALL = paper.Scale(16, 20)
 CASES = range(1, 10)
 
 
 def task_of(number: int) -> rl.ReshardingTask:
-    return experiments.suite_task(number, None, SMALL)
+    return paper.suite_task(number, None, SMALL)
 
 
 def needed(task: rl.ReshardingTask, host: int) -> int:
@@ -80,7 +80,7 @@ def test_bottlenecks_know_slow_nics():
 
 
 def figure2_plans() -> dict[str, rl.Plan]:
-    task = experiments.figure2(1)
+    task = paper.figure2(1)
     return {name: rl.plan(task, name, "naive") for name in ("send_recv", "broadcast")}
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.experiments import predict
+from reshard_lab.teaching import predict
 
 
 def test_predictions_are_checked_and_answers_not_given_away():

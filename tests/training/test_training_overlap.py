@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.experiments.overlap import LEVELS, overlap_levels
-from reshard_lab.experiments.pipelines import FIGURE9
+from reshard_lab.paper.overlap import LEVELS, overlap_levels
+from reshard_lab.paper.pipelines import FIGURE9
 from reshard_lab.runtime import network
 
 pytest.importorskip("torch")
@@ -129,7 +129,7 @@ def test_levels_that_delay_weights_do(monkeypatch):
         seen.append(options["delay_weights"])
         raise KeyError
 
-    monkeypatch.setattr("reshard_lab.experiments.overlap.LEVELS", (late,))
+    monkeypatch.setattr("reshard_lab.paper.overlap.LEVELS", (late,))
     monkeypatch.setattr("reshard_lab.training.train", train)
     with pytest.raises(KeyError):
         overlap_levels(0.5, on=rl.EmulatedCluster(4, 2))
@@ -153,7 +153,7 @@ def test_transfers_that_take_no_time(transfer):
     ],
 )
 def test_levels_that_cannot_be_measured_start_no_cluster(monkeypatch, options, text):
-    monkeypatch.setattr("reshard_lab.experiments.overlap.emulated", None)
+    monkeypatch.setattr("reshard_lab.paper.overlap.emulated", None)
     with pytest.raises(rl.ReshardError, match=text):
         overlap_levels(**options)
 

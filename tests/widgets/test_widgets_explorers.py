@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import reshard_lab as rl
-from reshard_lab import experiments, pipeline, widgets
+from reshard_lab import paper, pipeline, widgets
 from reshard_lab.strategies import closed_form_s
 from reshard_lab.units import format_seconds, parse_seconds
 from reshard_lab.widgets.strategy import STEPS
@@ -149,7 +149,7 @@ def test_strategy_explorer_follows_its_sliders():
 
 
 def test_traffic_explorer_compares_strategies_of_a_task():
-    tasks = {f"task {n}": experiments.figure2(n) for n in (1, 2)}
+    tasks = {f"task {n}": paper.figure2(n) for n in (1, 2)}
     made = widgets.traffic_explorer(tasks, scheduler="naive")
     assert "<b>send_recv</b>&nbsp;128 B over the network" in made.facts.value
     assert "<b>broadcast</b>&nbsp;64 B over the network" in made.facts.value
@@ -167,7 +167,7 @@ def test_traffic_explorer_compares_strategies_of_a_task():
 
 
 def test_traffic_explorer_shows_bytes_and_times_of_its_plans():
-    task = experiments.suite_task(3)
+    task = paper.suite_task(3)
     made = widgets.traffic_explorer(task, scheduler="naive")
     plans = {name: rl.plan(task, name, "naive") for name in ("send_recv", "broadcast")}
     crossing = {"send_recv": "8 GiB", "broadcast": "2 GiB"}  # to each device, to each host
@@ -183,7 +183,7 @@ def test_traffic_explorer_shows_bytes_and_times_of_its_plans():
 
 
 def test_traffic_explorer_takes_one_task_or_none():
-    made = widgets.traffic_explorer(experiments.figure2(1))
+    made = widgets.traffic_explorer(paper.figure2(1))
     assert made.controls["task"].options == ("S01R to S0R, 4×4 float32",)
     assert "2 GiB" in " ".join(words(widgets.traffic_explorer()))
     with pytest.raises(rl.ReshardError, match="got no tasks"):

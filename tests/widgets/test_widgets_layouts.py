@@ -5,7 +5,7 @@ import re
 import pytest
 
 import reshard_lab as rl
-from reshard_lab import experiments, plots, widgets
+from reshard_lab import paper, plots, widgets
 from reshard_lab.units import ITEMSIZE
 from reshard_lab.widgets.tasks import figure2, table2, task_controls, task_of
 from support.svg_pages import assert_readable
@@ -21,12 +21,12 @@ def values_of(groups: dict) -> dict[str, object]:
 
 def sixteen() -> rl.ReshardingTask:
     """16 devices, 64 unit tasks, 3-D."""
-    return experiments.suite_task(4)
+    return paper.suite_task(4)
 
 
 def test_it_starts_with_figure_2():
     made = widgets.layout_explorer()
-    assert made.figure.svg == plots.draw_layouts(experiments.figure2(1), highlight=0).svg
+    assert made.figure.svg == plots.draw_layouts(paper.figure2(1), highlight=0).svg
     assert "Unit task 0: 16 B of device 0 to devices 4,5." in made.notes.value
     for number in ("64 B", "<b>unit tasks</b>&nbsp;4", "lower bound</b>&nbsp;25.6 ns"):
         assert number in made.facts.value
@@ -100,7 +100,7 @@ def test_a_rule_for_uneven_sizes_on_either_side():
 
 @pytest.mark.parametrize("dtype", ITEMSIZE)
 def test_every_element_type_has_its_place_in_the_menu(dtype):
-    task = experiments.on_figure2("S01R", "S0R", dtype=dtype)
+    task = paper.on_figure2("S01R", "S0R", dtype=dtype)
     values = values_of(task_controls(task))
     assert values["dtype"] == dtype
     assert task_of(task.cluster, **values) == task
@@ -108,7 +108,7 @@ def test_every_element_type_has_its_place_in_the_menu(dtype):
 
 @pytest.mark.parametrize("made", [widgets.layout_explorer, widgets.plan_explorer])
 def test_explorers_take_a_task_of_eight_bit_floats(made):
-    shown = made(experiments.on_figure2("S01R", "S0R", dtype="float8_e4m3fn"))
+    shown = made(paper.on_figure2("S01R", "S0R", dtype="float8_e4m3fn"))
     assert shown.controls["dtype"].value == "float8_e4m3fn" and "Not drawn" not in shown.error.value
 
 
@@ -176,14 +176,14 @@ def test_the_table_lists_the_unit_tasks():
 
 @pytest.mark.parametrize("case", range(1, 10))
 def test_controls_say_the_task_they_were_made_from(case):
-    task = experiments.suite_task(case)
+    task = paper.suite_task(case)
     assert task_of(task.cluster, **values_of(task_controls(task))) == task
 
 
 def test_explorers_start_with_the_papers_own_cases():
-    assert figure2() == experiments.figure2(1)
-    assert table2("RS0R", "S0RR") == experiments.suite_task(3)
-    assert table2("RS0R", "RRS0") == experiments.suite_task(9)
+    assert figure2() == paper.figure2(1)
+    assert table2("RS0R", "S0RR") == paper.suite_task(3)
+    assert table2("RS0R", "RRS0") == paper.suite_task(9)
 
 
 def test_meshes_that_a_shape_does_not_give_are_written_out():

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import reshard_lab as rl
-from reshard_lab import experiments, plots, widgets
+from reshard_lab import paper, plots, widgets
 from reshard_lab.plots.spans import MIXED, Span, joined
 from reshard_lab.units import format_seconds
 from reshard_lab.widgets.plans import moments
@@ -18,7 +18,7 @@ def notes(made: widgets.Explorer) -> list[str]:
 
 
 def charts(*schedulers: str, case: int = 9) -> dict:
-    task = experiments.suite_task(case)
+    task = paper.suite_task(case)
     return {name: rl.plan(task, scheduler=name).gantt() for name in schedulers}
 
 
@@ -138,9 +138,9 @@ def test_a_third_plan_and_another_task():
 
 def test_fewer_chunks_take_longer():
     made = widgets.plan_explorer(methods=[("broadcast", "auto")])
-    short = rl.plan(experiments.suite_task(9)).makespan_s
+    short = rl.plan(paper.suite_task(9)).makespan_s
     made.controls["chunks"].value = 2
-    long = rl.plan(experiments.suite_task(9), chunks=2).makespan_s
+    long = rl.plan(paper.suite_task(9), chunks=2).makespan_s
     assert long > short
     assert f"broadcast, auto</b>&nbsp;{format_seconds(long)} (" in made.facts.value
 

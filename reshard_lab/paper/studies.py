@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_int, need
-from reshard_lab.experiments.sweep import Point, evaluate, simulated, task_of
+from reshard_lab.paper.sweep import Point, evaluate, simulated, task_of
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.simulation import simulate

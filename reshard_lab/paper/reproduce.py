@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, check_bool, check_choice, check_path, need
-from reshard_lab.experiments.compare import compare
-from reshard_lab.experiments.figures import (
+from reshard_lab.paper.compare import compare
+from reshard_lab.paper.figures import (
     FIGURE5,
     FIGURE6,
     FIGURE8,
@@ -16,10 +16,10 @@ from reshard_lab.experiments.figures import (
     figure5_cases,
     suite_cases,
 )
-from reshard_lab.experiments.places import Place, find_place, label_of, opened
-from reshard_lab.experiments.simulated import simulated
-from reshard_lab.experiments.suite import Scale
-from reshard_lab.experiments.tables import Picture, Table, write
+from reshard_lab.paper.places import Place, find_place, label_of, opened
+from reshard_lab.paper.simulated import simulated
+from reshard_lab.paper.tables import Picture, Table, write
+from reshard_lab.paper_cases import Scale
 from reshard_lab.units import format_bytes
 
 if TYPE_CHECKING:

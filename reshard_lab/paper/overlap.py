@@ -6,8 +6,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from reshard_lab.errors import ReshardError, check_int, need, short
-from reshard_lab.experiments.pipelines import FIGURE9, Level
-from reshard_lab.experiments.places import emulated
+from reshard_lab.paper.pipelines import FIGURE9, Level
+from reshard_lab.paper.places import emulated
 from reshard_lab.units import format_bytes, format_seconds, parse_seconds
 
 if TYPE_CHECKING:

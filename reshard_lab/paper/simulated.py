@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reshard_lab.errors import ReshardError
-from reshard_lab.experiments.headlines import headlines
-from reshard_lab.experiments.pipelines import FIGURE7, Figure4, figure4, figure7, figure9
-from reshard_lab.experiments.tables import Table
+from reshard_lab.paper.headlines import headlines
+from reshard_lab.paper.pipelines import FIGURE7, Figure4, figure4, figure7, figure9
+from reshard_lab.paper.tables import Table
 from reshard_lab.pipelining import device_speed
 from reshard_lab.plots.bar_chart import ChartBar, ChartLabels, bar_chart_svg
 from reshard_lab.plots.export import export

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, check_int
-from reshard_lab.experiments.compare import Case, compare
-from reshard_lab.experiments.suite import (
+from reshard_lab.errors import ReshardError, check_int, need
+from reshard_lab.layout import Layout
+from reshard_lab.mesh import Mesh
+from reshard_lab.paper.compare import Case, compare
+from reshard_lab.paper_cases import (
     FULL,
     SUITE,
     Scale,
@@ -16,15 +18,13 @@ from reshard_lab.experiments.suite import (
     suite_case,
     suite_task,
 )
-from reshard_lab.layout import Layout
-from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from reshard_lab.experiments.compare import Measure
+    from reshard_lab.paper.compare import Measure
 
     Make = Callable[[int, int], Cluster]
     """``make(hosts, devices_per_host)``: a cluster to plan for, of that size or larger."""
@@ -181,3 +181,27 @@ def _cases(
         return plan(task, method.strategy, scheduler=method.scheduler, chunks=chunks)
 
     return [Case({**labels, "method": m.name, "paper": m.paper}, made(m)) for m in methods]
+
+
+def table2(scale: Scale = FULL) -> pd.DataFrame:
+    """The nine cases as rows: layouts, sizes, and unit tasks counted here and in the paper.
+
+    Scaled down to fewer devices a host, a case that cuts over them has fewer unit tasks.
+    """
+    rows = []
+    for case in SUITE:
+        per = case_devices_per_host(case, scale)
+        task = suite_task(case.number, None, scale)
+        rows.append(
+            {
+                "case": case.number,
+                "source": f"({case.src_hosts},{per}) {case.src_spec}",
+                "destination": f"({case.dst_hosts},{per}) {case.dst_spec}",
+                "shape": "×".join(map(str, task.shape)),
+                "nbytes": task.nbytes,
+                "unit_tasks": len(task.unit_tasks),
+                "unit_tasks_paper": case.unit_tasks,
+                "note": case.note,
+            }
+        )
+    return need("pandas", "notebooks", "table2").DataFrame(rows)

@@ -1,22 +1,45 @@
-"""The paper's nine many-to-many cases (table 2), at their own size and scaled down."""
+"""The paper's tasks: figure 2, and the nine cases of table 2 at their own size or scaled down."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, check_int, need
+from reshard_lab.errors import ReshardError, check_int
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.resharding import ReshardingTask
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 DTYPE = "float32"
+
+
+def on_figure2(
+    src_spec: str, dst_spec: str, shape: Sequence[int] = (4, 4), dtype: str = "float32"
+) -> ReshardingTask:
+    """A task on the meshes of figure 2: from [[0, 1], [2, 3]] to [[4, 5], [6, 7]], a row a host."""
+    cluster = Cluster(hosts=4, devices_per_host=2)
+    src = Layout(cluster.mesh((2, 2)), src_spec)
+    dst = Layout(cluster.mesh((2, 2), first_host=2), dst_spec)
+    return ReshardingTask(shape, dtype, src, dst, cluster)
+
+
+def figure2(number: int) -> ReshardingTask:
+    """Task 1 or 2 of figure 2: S01R on mesh A to S0R on mesh B, or S0R on B back to S0R on A.
+
+    >>> [len(figure2(n).unit_tasks) for n in (1, 2)]
+    [4, 2]
+    """
+    if number not in (1, 2):
+        raise ReshardError(f"figure 2 has tasks 1 and 2, not {number!r}")
+    there = on_figure2("S01R", "S0R")
+    if number == 1:
+        return there
+    back = Layout(there.src.mesh, "S0R")
+    return ReshardingTask(there.shape, there.dtype, there.dst, back, there.cluster)
 
 
 class SuiteCase(NamedTuple):
@@ -107,30 +130,6 @@ def suite_task(number: int, cluster: Cluster | None = None, scale: Scale = FULL)
     src = _mesh(on, case.src_hosts, per, 0)
     dst = _mesh(on, case.dst_hosts, per, case.src_hosts)
     return ReshardingTask(shape, DTYPE, Layout(src, case.src_spec), Layout(dst, case.dst_spec), on)
-
-
-def table2(scale: Scale = FULL) -> pd.DataFrame:
-    """The nine cases as rows: layouts, sizes, and unit tasks counted here and in the paper.
-
-    Scaled down to fewer devices a host, a case that cuts over them has fewer unit tasks.
-    """
-    rows = []
-    for case in SUITE:
-        per = case_devices_per_host(case, scale)
-        task = suite_task(case.number, None, scale)
-        rows.append(
-            {
-                "case": case.number,
-                "source": f"({case.src_hosts},{per}) {case.src_spec}",
-                "destination": f"({case.dst_hosts},{per}) {case.dst_spec}",
-                "shape": "×".join(map(str, task.shape)),
-                "nbytes": task.nbytes,
-                "unit_tasks": len(task.unit_tasks),
-                "unit_tasks_paper": case.unit_tasks,
-                "note": case.note,
-            }
-        )
-    return need("pandas", "notebooks", "table2").DataFrame(rows)
 
 
 def _mesh(cluster: Cluster, hosts: int, per: int, first_host: int) -> Mesh:

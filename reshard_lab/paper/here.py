@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reshard_lab.errors import ReshardError, check_choice, need
-from reshard_lab.experiments.compare import Case, compare
-from reshard_lab.experiments.overlap import overlap_levels
-from reshard_lab.experiments.pipelines import several
-from reshard_lab.experiments.places import find_place, label_of, opened
-from reshard_lab.experiments.tables import check_rows, stamp_rows
+from reshard_lab.paper.compare import Case, compare
+from reshard_lab.paper.overlap import overlap_levels
+from reshard_lab.paper.pipelines import several
+from reshard_lab.paper.places import find_place, label_of, opened
+from reshard_lab.paper.tables import check_rows, stamp_rows
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import Measurement, run
 from reshard_lab.runtime.seat import devices_of
@@ -22,7 +22,7 @@ from reshard_lab.runtime.seat import devices_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from reshard_lab.experiments.figures import Make
+    from reshard_lab.paper.figures import Make
 
 T = TypeVar("T")
 _PACKAGE = Path(__file__).resolve().parents[1]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reshard_lab.boxes import box_text, box_volume
-from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.layout import RULES, Layout
 from reshard_lab.mesh import Mesh
@@ -18,31 +17,6 @@ from reshard_lab.spec import ShardingSpec
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def on_figure2(
-    src_spec: str, dst_spec: str, shape: Sequence[int] = (4, 4), dtype: str = "float32"
-) -> ReshardingTask:
-    """A task on the meshes of figure 2: from [[0, 1], [2, 3]] to [[4, 5], [6, 7]], a row a host."""
-    cluster = Cluster(hosts=4, devices_per_host=2)
-    src = Layout(cluster.mesh((2, 2)), src_spec)
-    dst = Layout(cluster.mesh((2, 2), first_host=2), dst_spec)
-    return ReshardingTask(shape, dtype, src, dst, cluster)
-
-
-def figure2(number: int) -> ReshardingTask:
-    """Task 1 or 2 of figure 2: S01R on mesh A to S0R on mesh B, or S0R on B back to S0R on A.
-
-    >>> [len(figure2(n).unit_tasks) for n in (1, 2)]
-    [4, 2]
-    """
-    if number not in (1, 2):
-        raise ReshardError(f"figure 2 has tasks 1 and 2, not {number!r}")
-    there = on_figure2("S01R", "S0R")
-    if number == 1:
-        return there
-    back = Layout(there.src.mesh, "S0R")
-    return ReshardingTask(there.shape, there.dtype, there.dst, back, there.cluster)
 
 
 def pieces(array: np.ndarray, layout: Layout) -> dict[int, np.ndarray]:

@@ -12,9 +12,9 @@ import numpy as np
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_choice, check_int, need
-from reshard_lab.experiments.cache import Cache, code_version, key_of
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
+from reshard_lab.paper.cache import Cache, code_version, key_of
 from reshard_lab.planning import plan
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import METHODS

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_choice
-from reshard_lab.experiments.compare import Fit, fit_one_transfer
+from reshard_lab.paper.compare import Fit, fit_one_transfer
 from reshard_lab.units import format_rate
 
 if TYPE_CHECKING:
-    from reshard_lab.experiments.compare import Measure
-    from reshard_lab.experiments.figures import Make
+    from reshard_lab.paper.compare import Measure
+    from reshard_lab.paper.figures import Make
     from reshard_lab.planning import Plan
     from reshard_lab.runtime import EmulatedCluster, Measurement
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reshard_lab.errors import ReshardError, check_choice, need
-from reshard_lab.experiments.pipelines import PAPER, PAPER_OF_SIGNAL
-from reshard_lab.experiments.tables import check_rows
+from reshard_lab.paper.pipelines import PAPER, PAPER_OF_SIGNAL
+from reshard_lab.paper.tables import check_rows
 from reshard_lab.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:

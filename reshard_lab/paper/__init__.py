@@ -1,0 +1,83 @@
+"""The paper's figures and tables: one function each, returning a tidy DataFrame."""
+
+from __future__ import annotations
+
+from reshard_lab.paper.compare import Case, Fit, compare, fit_one_transfer
+from reshard_lab.paper.figures import (
+    FIGURE5,
+    FIGURE6,
+    FIGURE8,
+    Method,
+    figure5,
+    figure5_cases,
+    figure6,
+    figure8,
+    suite_cases,
+    table2,
+)
+from reshard_lab.paper.headlines import headlines
+from reshard_lab.paper.here import (
+    Results,
+    Skipped,
+    gpus,
+    measure_here,
+    on_gpus,
+    on_this_machine,
+    overlap_here,
+    ranking,
+    recorded,
+    recorded_on_gpus,
+)
+from reshard_lab.paper.overlap import overlap_levels
+from reshard_lab.paper.pipelines import figure4, figure7, figure9
+from reshard_lab.paper.simulated import draw_figure7, draw_figure9
+from reshard_lab.paper.studies import figure3, full_duplex, scaling, slow_host, strategy_map
+from reshard_lab.paper.sweep import evaluate, sweep
+from reshard_lab.paper_cases import SUITE, Scale, SuiteCase, figure2, on_figure2, suite_task
+
+__all__ = [
+    "FIGURE5",
+    "FIGURE6",
+    "FIGURE8",
+    "SUITE",
+    "Case",
+    "Fit",
+    "Method",
+    "Results",
+    "Scale",
+    "Skipped",
+    "SuiteCase",
+    "compare",
+    "draw_figure7",
+    "draw_figure9",
+    "evaluate",
+    "figure2",
+    "figure3",
+    "figure4",
+    "figure5",
+    "figure5_cases",
+    "figure6",
+    "figure7",
+    "figure8",
+    "figure9",
+    "fit_one_transfer",
+    "full_duplex",
+    "gpus",
+    "headlines",
+    "measure_here",
+    "on_figure2",
+    "on_gpus",
+    "on_this_machine",
+    "overlap_here",
+    "overlap_levels",
+    "ranking",
+    "recorded",
+    "recorded_on_gpus",
+    "scaling",
+    "slow_host",
+    "strategy_map",
+    "suite_cases",
+    "suite_task",
+    "sweep",
+    "table2",
+]
