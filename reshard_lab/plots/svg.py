@@ -49,11 +49,13 @@ class Figure:
         return write_text("picture", path, self.svg)
 
     def _repr_html_(self) -> str:
+        table = f"<summary>The values</summary>{html_table(self.rows)}" if self.rows else ""
+        values = f"<details>{table}</details>" if table else ""
         # An image keeps its alt text and shows in notebooks that are not trusted.
         return (
             f'<figure style="margin:0"><img alt="{escape(self.alt)}" style="max-width:100%" '
             f'src="data:image/svg+xml,{quote(self.svg)}">'
-            f"<figcaption>{escape(self.caption)}</figcaption>{_values(self.rows)}</figure>"
+            f"<figcaption>{escape(self.caption)}</figcaption>{values}</figure>"
         )
 
     def __repr__(self) -> str:
@@ -93,18 +95,15 @@ def figure(svg: str, caption: str, alt: str, rows: Iterable[Iterable[str]] = ())
     return Figure(svg, printable(caption), printable(alt), tuple(map(tuple, rows)))
 
 
-def _values(rows: Sequence[Sequence[str]]) -> str:
-    """``rows`` as a table that opens on demand, or nothing where there are none."""
-    if not rows:
-        return ""
-    head = "".join(f'<th scope="col">{_escaped(name)}</th>' for name in rows[0])
+def html_table(rows: Sequence[Sequence[object]], style: str = "") -> str:
+    """``rows``, the first of them the head, as an HTML table; ``style`` is that of every cell."""
+    own = attributes(style=style or None)
+    head = "".join(f'<th scope="col"{own}>{_escaped(str(name))}</th>' for name in rows[0])
     body = "".join(
-        f"<tr>{''.join(f'<td>{_escaped(value)}</td>' for value in row)}</tr>" for row in rows[1:]
+        f"<tr>{''.join(f'<td{own}>{_escaped(str(value))}</td>' for value in row)}</tr>"
+        for row in rows[1:]
     )
-    return (
-        f"<details><summary>The values</summary><table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table></details>"
-    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def printable(words: str) -> str:

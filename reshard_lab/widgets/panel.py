@@ -22,7 +22,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, check_choice, need
-from reshard_lab.plots.svg import Figure
+from reshard_lab.plots.svg import Figure, html_table, size_of
 from reshard_lab.widgets import controls
 
 Groups = Mapping[str, Mapping[str, Any]]
@@ -243,16 +243,10 @@ def table_html(rows: Sequence[Sequence[object]], title: str = "data") -> str:
         return ""
     count = len(rows) - 1
     cut = f"<p>The first {MOST_ROWS} of {count} rows; to_frame() has them all.</p>"
-    style = 'style="text-align:left;padding:2px 10px"'
-    head = "".join(f'<th scope="col" {style}>{escape(str(name))}</th>' for name in rows[0])
-    body = "".join(
-        f"<tr>{''.join(f'<td {style}>{escape(str(value))}</td>' for value in row)}</tr>"
-        for row in rows[1 : MOST_ROWS + 1]
-    )
+    table = html_table(rows[: MOST_ROWS + 1], "text-align:left;padding:2px 10px")
     return (
         f'<div role="region" aria-label="data of the {escape(title)}" tabindex="0" '
-        'style="max-height:22em;overflow:auto;line-height:1.4"><table>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f'style="max-height:22em;overflow:auto;line-height:1.4">{table}'
         f"{cut if count > MOST_ROWS else ''}</div>"
     )
 
@@ -273,8 +267,6 @@ class _Size(NamedTuple):
 
 
 def _size(svg: str) -> _Size:
-    wide, high = (
-        float(svg.partition(f'{side}="')[2].partition('"')[0]) for side in ("width", "height")
-    )
+    wide, high = size_of(svg)
     smallest = min(map(float, re.findall(r'font-size="([0-9.]+)"', svg)), default=math.inf)
     return _Size(wide, high, min(1.0, _SMALLEST_TEXT / smallest))
