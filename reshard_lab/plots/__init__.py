@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from reshard_lab.plots.devices import Panel, panel
 from reshard_lab.plots.export import export
-from reshard_lab.plots.gantt import gantt, gantt_svg, gantts
+from reshard_lab.plots.gantt import draw_timeline, gantt, gantt_svg, gantts
 from reshard_lab.plots.layouts import draw_layout, draw_layouts, layout_svg
 from reshard_lab.plots.measured import draw_measured
 from reshard_lab.plots.memory import draw_memory
@@ -16,7 +16,6 @@ from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.records import draw_record
 from reshard_lab.plots.strategy import draw_strategy
 from reshard_lab.plots.svg import Figure, figure, stacked
-from reshard_lab.plots.timeline import draw_timeline
 from reshard_lab.plots.traffic import draw_traffic
 from reshard_lab.plots.unit_tasks import draw_unit_tasks, unit_tasks_svg
 

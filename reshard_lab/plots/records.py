@@ -13,13 +13,12 @@ from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.planning.gantt import Gantt
 from reshard_lab.planning.record import Plan
 from reshard_lab.planning.traffic import Traffic
-from reshard_lab.plots.gantt import gantt
+from reshard_lab.plots.gantt import draw_timeline, gantt
 from reshard_lab.plots.layouts import draw_layout, draw_layouts, layout_title, times
 from reshard_lab.plots.measured import draw_measured
 from reshard_lab.plots.meshes import draw_mesh
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.svg import Figure, figure
-from reshard_lab.plots.timeline import draw_timeline
 from reshard_lab.plots.traffic import draw_traffic
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.runtime.measure import Measurement

@@ -159,6 +159,12 @@ def rect(x: float, y: float, width: float, height: float, **style: object) -> st
     return f"<rect{attributes(x=x, y=y, width=width, height=height, **style)}/>"
 
 
+def inner_outline(x: float, y: float, width: float, height: float, thick: float) -> str:
+    """A line ``thick`` pixels wide along the edges of a rectangle, inside of them."""
+    inside = x + thick / 2, y + thick / 2, width - thick, height - thick
+    return rect(*inside, fill="none", stroke=INK, stroke_width=thick)
+
+
 def cell(x: float, y: float, width: float, height: float, index: int) -> str:
     """An outlined rectangle in the colour, and under the hatch, of slice ``index``."""
     drawn = rect(x, y, width, height, fill=fill(index), stroke=INK)

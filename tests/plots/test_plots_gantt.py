@@ -7,7 +7,7 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab import plots
-from reshard_lab.plots.spans import MOST_BARS
+from reshard_lab.plots.nic_rows import MOST_BARS
 from support.reference_cases import read, tasks_of
 from support.svg_pages import SVG, bars
 

@@ -7,7 +7,7 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab import paper, plots, widgets
-from reshard_lab.plots.spans import MIXED, Span, joined
+from reshard_lab.plots.nic_rows import MIXED, TaskSpan, joined
 from reshard_lab.units import format_seconds
 from reshard_lab.widgets.plans import moments
 from support.svg_pages import assert_readable, bars
@@ -67,10 +67,10 @@ def test_no_plans_are_refused():
 
 
 def test_bars_that_overlap_too_often_are_drawn_as_one():
-    row = [Span(0, 10 - i, i) for i in range(6)]
-    assert joined([row], 10) == ([[Span(0, 10, MIXED)]], True)
+    row = [TaskSpan(0, 10 - i, i) for i in range(6)]
+    assert joined([row], 10) == ([[TaskSpan(0, 10, MIXED)]], True)
     assert joined([sorted(row[:5])], 10) == ([sorted(row[:5])], False)
-    assert joined([[Span(0, 1, 3), Span(1, 2, 3)]], 10) == ([[Span(0, 2, 3)]], False)
+    assert joined([[TaskSpan(0, 1, 3), TaskSpan(1, 2, 3)]], 10) == ([[TaskSpan(0, 2, 3)]], False)
 
 
 @pytest.mark.parametrize("case", range(1, 10))
