@@ -69,7 +69,8 @@ def draw_timeline(timeline: Timeline, caption: str | None = None) -> svg.Figure:
     plan = check_type("timeline", timeline, Timeline, "reshard_lab.simulate makes one").plan
     duration = format_seconds(timeline.duration_s)
     words = caption or (
-        f"Simulated {duration}; lower bound {format_seconds(plan.lower_bound_s)} (dashed). {_LEGEND}"
+        f"Simulated {duration}; lower bound "
+        f"{format_seconds(plan.lower_bound_s)} (dashed). {_LEGEND}"
     )
     nic_rows = _timeline_rows(timeline)
     alt = nic_rows.alt(f"{len(plan.unit_tasks)} unit tasks; simulated {duration}")
