@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import argparse
 import math
+import random
 import sys
 from pathlib import Path
-
-import numpy as np
 
 import reshard_lab as rl
 
 sys.path.append("/usr/lib/python3/dist-packages")  # last: only what this environment lacks
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 
-from support.simulated_plans import STRATEGIES, random_task, unordered
+from support.random_tasks import STRATEGIES, timed_task, unordered
 
 try:
     import simgrid
@@ -35,18 +34,18 @@ LIMIT = 0.02
 MOST_MESSAGES = 2000
 
 
-def random_plan(rng: np.random.Generator) -> rl.Plan:
+def random_plan(rng: random.Random) -> rl.Plan:
     """A plan of 10 to ``MOST_MESSAGES`` messages; a good part of them unordered, sharing NICs."""
     while True:
-        task = random_task(
+        task = timed_task(
             rng,
-            overlap=bool(rng.random() < 0.3),
-            uniform=bool(rng.random() < 0.5),
+            overlap=rng.random() < 0.3,
+            uniform=rng.random() < 0.5,
             nics=(1, 2),
-            latency=bool(rng.random() < 0.5),
+            latency=rng.random() < 0.5,
         )
-        strategy = str(rng.choice(STRATEGIES))
-        plan = rl.plan(task, strategy, "load_balance", chunks=int(rng.choice([4, 16, 32])))
+        strategy = rng.choice(STRATEGIES)
+        plan = rl.plan(task, strategy, "load_balance", chunks=rng.choice([4, 16, 32]))
         if strategy in ("broadcast", "send_recv") and rng.random() < 0.7:
             plan = unordered(plan)
         if 10 <= len(messages(plan)) <= MOST_MESSAGES:
@@ -178,7 +177,7 @@ def carry_out(platform: Platform, number: int, plan: rl.Plan) -> list[float]:
 
 def compare(count: int, seed: int) -> float:
     """Print both times of ``count`` plans; returns the largest relative difference."""
-    rng = np.random.default_rng(seed)
+    rng = random.Random(seed)
     plans = [random_plan(rng) for _ in range(count)]
     platform = Platform()
     for number, plan in enumerate(plans):

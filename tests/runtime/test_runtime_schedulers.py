@@ -17,6 +17,7 @@ from support.random_tasks import random_layout
 from support.rounds import placed
 
 SCHEDULERS = ("split", "concurrent")
+RULES = ("chunk", "balanced")
 
 
 def shared_plan(seed: int, scheduler: str) -> rl.Plan:
@@ -31,7 +32,7 @@ def shared_plan(seed: int, scheduler: str) -> rl.Plan:
     tasks = []
     for _ in range(rng.choice((1, 2))):
         shape = tuple(rng.choice((4, 7, 16, 33)) for _ in range(rng.randrange(1, 4)))
-        src, dst = random_layout(rng, first, shape), random_layout(rng, second, shape)
+        src, dst = (random_layout(rng, end, len(shape), RULES) for end in (first, second))
         tasks.append(rl.ReshardingTask(shape, rng.choice(("int8", "float64")), src, dst, cluster))
     return rl.plan(tasks, scheduler=scheduler, chunks=rng.choice((1, 3)), seed=seed)
 
@@ -39,7 +40,7 @@ def shared_plan(seed: int, scheduler: str) -> rl.Plan:
 @functools.cache
 def interesting(scheduler: str, count: int) -> list[rl.Plan]:
     """Of many seeds, the plans that are cut most, or have most transfers."""
-    plans = [shared_plan(seed, scheduler) for seed in range(120)]
+    plans = [shared_plan(seed, scheduler) for seed in range(200)]
     plans = [p for p in plans if 8 <= len(p.transfers) <= 400]
     cuts = [sum(t.span is not None for t in p.transfers) for p in plans]
     order = sorted(range(len(plans)), key=lambda i: (-cuts[i], -len(plans[i].transfers)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 import reshard_lab as rl
 from oracles.slow_simulator import slow_duration
-from support.simulated_plans import STRATEGIES, random_task, unordered
+from support.random_tasks import STRATEGIES, timed_task, unordered
 
 seeds = st.integers(0, 2**32 - 1)
 relaxed = settings(max_examples=40)
@@ -82,12 +83,12 @@ def test_ordered_plans_take_the_time_they_were_planned_for(strategy, overlap, se
     Only split tasks on such meshes may end earlier: where a lane alone keeps two deliveries
     apart, the first hop of the later one moves while its next hop still waits for the lane.
     """
-    rng = np.random.default_rng(seed)
-    task = random_task(
-        rng, overlap=overlap, uniform=bool(rng.random() < 0.5), intra=(1e8, 2e9, 1e11, np.inf)
+    rng = random.Random(seed)
+    task = timed_task(
+        rng, overlap=overlap, uniform=rng.random() < 0.5, intra=(1e8, 2e9, 1e11, np.inf)
     )
     scheduler = "split" if strategy == "broadcast" and rng.random() < 0.3 else "load_balance"
-    plan = rl.plan(task, strategy, scheduler, chunks=int(rng.choice([1, 3, 32, 100])))
+    plan = rl.plan(task, strategy, scheduler, chunks=rng.choice([1, 3, 32, 100]))
     planned = plan.makespan_s
     fluid = rl.simulate(plan, "fluid").duration_s
     found = rl.simulate(plan, "chunks", verify=False).duration_s
@@ -103,11 +104,9 @@ def test_ordered_plans_take_the_time_they_were_planned_for(strategy, overlap, se
 @given(seed=seeds)
 def test_ordered_plans_on_several_nics_take_no_longer_than_planned(seed):
     """There the planner holds devices and NICs for all of a delivery, longer than they are used."""
-    rng = np.random.default_rng(seed)
-    task = random_task(
-        rng, overlap=bool(rng.random() < 0.4), uniform=bool(rng.random() < 0.5), nics=(2, 4)
-    )
-    plan = rl.plan(task, scheduler=str(rng.choice(["load_balance", "split"])), chunks=32)
+    rng = random.Random(seed)
+    task = timed_task(rng, overlap=rng.random() < 0.4, uniform=rng.random() < 0.5, nics=(2, 4))
+    plan = rl.plan(task, scheduler=rng.choice(["load_balance", "split"]), chunks=32)
     most = plan.makespan_s * (1 + 1e-9)
     assert rl.simulate(plan, "fluid").duration_s <= most
     assert rl.simulate(plan, "chunks", verify=False).duration_s <= most + rounding_s(plan)
@@ -121,11 +120,9 @@ def test_fluid_is_within_two_percent_of_chunks_from_32_chunks_on(seed):
     The same plans in every run: where many chains end at once through many links inside hosts,
     one plan in some thousands is just over 2 % (docs/simulator.md).
     """
-    rng = np.random.default_rng(seed)
-    task = random_task(
-        rng, overlap=bool(rng.random() < 0.2), uniform=bool(rng.random() < 0.5), nics=(1, 1, 2)
-    )
-    plan = rl.plan(task, scheduler="load_balance", chunks=int(rng.choice([32, 64])))
+    rng = random.Random(seed)
+    task = timed_task(rng, overlap=rng.random() < 0.2, uniform=rng.random() < 0.5, nics=(1, 1, 2))
+    plan = rl.plan(task, scheduler="load_balance", chunks=rng.choice([32, 64]))
     plan = unordered(plan) if rng.random() < 0.8 else plan
     chunks = rl.simulate(plan, "chunks", verify=False).duration_s
     fluid = rl.simulate(plan, "fluid", verify=False)
@@ -208,17 +205,17 @@ def test_fluid_leaves_to_others_what_a_slow_feeder_does_not_fill():
 def test_against_a_simulator_of_fixed_time_steps():
     """50 random plans, ordered and not, beside ``slow_simulator`` (written apart, steps of 1/100
     of a message, which it can only be too long by)."""
-    rng = np.random.default_rng(20)
+    rng = random.Random(21)
     compared = sharing = 0
     while compared < 50:
-        task = random_task(
+        task = timed_task(
             rng,
-            overlap=bool(rng.random() < 0.3),
-            uniform=bool(rng.random() < 0.5),
+            overlap=rng.random() < 0.3,
+            uniform=rng.random() < 0.5,
             nics=(1, 2),
             sizes=(20, 60),
         )
-        strategy, chunks = str(rng.choice(STRATEGIES)), int(rng.choice([3, 5, 8]))
+        strategy, chunks = rng.choice(STRATEGIES), rng.choice([3, 5, 8])
         plan = rl.plan(task, strategy, "load_balance", chunks=chunks)
         if plan.strategy in ("send_recv", "broadcast") and rng.random() < 0.7:
             plan = unordered(plan)
@@ -239,11 +236,11 @@ def test_against_a_simulator_of_fixed_time_steps():
 @relaxed
 @given(seed=seeds)
 def test_never_faster_than_the_lower_bound(strategy, seed):
-    rng = np.random.default_rng(seed)
-    task = random_task(
+    rng = random.Random(seed)
+    task = timed_task(
         rng,
-        overlap=bool(rng.random() < 0.3),
-        uniform=bool(rng.random() < 0.5),
+        overlap=rng.random() < 0.3,
+        uniform=rng.random() < 0.5,
         nics=(1, 2),
         latency=False,
     )
@@ -259,14 +256,14 @@ def test_never_faster_than_the_lower_bound(strategy, seed):
 @given(seed=seeds)
 def test_more_bandwidth_never_takes_longer(seed):
     """Under in-order issue, one flow a NIC at a time: some hosts get faster NICs, or all links."""
-    rng = np.random.default_rng(seed)
-    task = random_task(rng, uniform=False)
-    plan = rl.plan(task, str(rng.choice(STRATEGIES)), "load_balance", chunks=8)
+    rng = random.Random(seed)
+    task = timed_task(rng, uniform=False)
+    plan = rl.plan(task, rng.choice(STRATEGIES), "load_balance", chunks=8)
     given_speeds = task.cluster.to_dict()
     faster = {
-        "nic": [r * float(rng.choice([1, 1.3, 4])) for r in task.cluster.host_nic_Bps],
-        "intra": given_speeds["intra"] * float(rng.choice([1, 1.3, 4])),
-        "nic_latency": given_speeds["nic_latency"] * float(rng.choice([1, 0.5, 0])),
+        "nic": [r * rng.choice([1, 1.3, 4]) for r in task.cluster.host_nic_Bps],
+        "intra": given_speeds["intra"] * rng.choice([1, 1.3, 4]),
+        "nic_latency": given_speeds["nic_latency"] * rng.choice([1, 0.5, 0]),
     }
     before = rl.simulate(plan, "chunks", verify=False)
     after = rl.simulate(plan, "chunks", cluster=rl.Cluster(**given_speeds | faster), verify=False)
@@ -302,9 +299,9 @@ def test_two_flows_on_one_nic_take_exactly_twice_as_long(resolution, latency):
 def test_what_goes_into_a_port_comes_out(seed):
     """Every hop carries its whole payload, every NIC what its transfers say, and no more than it
     can; chunks arrive in order."""
-    rng = np.random.default_rng(seed)
-    task = random_task(rng, overlap=bool(rng.random() < 0.3), nics=(1, 2))
-    plan = rl.plan(task, str(rng.choice(STRATEGIES)), "load_balance", chunks=8)
+    rng = random.Random(seed)
+    task = timed_task(rng, overlap=rng.random() < 0.3, nics=(1, 2))
+    plan = rl.plan(task, rng.choice(STRATEGIES), "load_balance", chunks=8)
     if plan.strategy in ("send_recv", "broadcast") and rng.random() < 0.5:
         plan = unordered(plan)
     timeline = rl.simulate(plan, "chunks", verify=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import random
 import sys
 from collections import defaultdict
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reshard_lab as rl
-from support.simulated_plans import STRATEGIES, random_task, unordered
+from support.random_tasks import STRATEGIES, timed_task, unordered
 
 relaxed = settings(max_examples=40)
 
@@ -31,9 +32,9 @@ def broadcast(chunks: int = 2, **speeds) -> rl.Plan:
 
 
 def some_plan(seed: int) -> rl.Plan:
-    rng = np.random.default_rng(seed)
-    task = random_task(rng, overlap=bool(rng.random() < 0.3), nics=(1, 2), uniform=False)
-    strategy, chunks = str(rng.choice(STRATEGIES)), int(rng.choice([1, 4, 32]))
+    rng = random.Random(seed)
+    task = timed_task(rng, overlap=rng.random() < 0.3, nics=(1, 2), uniform=False)
+    strategy, chunks = rng.choice(STRATEGIES), rng.choice([1, 4, 32])
     plan = rl.plan(task, strategy, "load_balance", chunks=chunks)
     shareable = plan.strategy in ("send_recv", "broadcast")
     return unordered(plan) if shareable and rng.random() < 0.5 else plan
@@ -169,9 +170,9 @@ def test_critical_path_has_no_gap_and_is_the_duration(resolution, seed):
 def test_staging_stays_within_what_the_plan_reserves(seed):
     """In order, a device stages one transfer a direction at a time, as ``peak_bytes`` counts;
     without, all of them at once."""
-    rng = np.random.default_rng(seed)
-    task = random_task(rng, overlap=bool(rng.random() < 0.5))
-    plan = rl.plan(task, str(rng.choice(STRATEGIES)), "load_balance", chunks=8)
+    rng = random.Random(seed)
+    task = timed_task(rng, overlap=rng.random() < 0.5)
+    plan = rl.plan(task, rng.choice(STRATEGIES), "load_balance", chunks=8)
     if plan.strategy in ("send_recv", "broadcast") and rng.random() < 0.5:
         plan = unordered(plan)
     pieces: dict[int, int] = {}
