@@ -16,7 +16,7 @@ from reshard_lab.resharding import ReshardingTask, UnitTask
 from reshard_lab.runtime import EmulatedCluster, Measurement, execute, run
 from reshard_lab.simulation import Calibration, Timeline, calibrate, simulate
 from reshard_lab.spec import ShardingSpec
-from reshard_lab.training.record import TrainingRun
+from reshard_lab.training.results import TrainingRun
 
 __all__ = [
     "Calibration",

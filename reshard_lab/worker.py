@@ -28,7 +28,8 @@ from reshard_lab.runtime.calls import LateError, PeerError
 from reshard_lab.runtime.process import die_with
 from reshard_lab.runtime.protocol import LineReader, Progress, write_line
 from reshard_lab.runtime.trial import Trial
-from reshard_lab.training.member import Groups, take_part
+from reshard_lab.training.collectives import ProcessGroups
+from reshard_lab.training.executor import take_part
 
 
 class Child:
@@ -165,7 +166,7 @@ class Worker:
         self.ranks = {d: rank for rank, d in enumerate(devices)}
         self.folder = folder = Path(config["folder"])
         self.progress = Progress(folder / "progress", len(devices))
-        self.groups: Groups | None = None
+        self.groups: ProcessGroups | None = None
         if config["network"]:
             network.enter(network.Network.from_json(config["network"]).near[device])
         os.environ["GLOO_SOCKET_IFNAME"] = config["interface"]

@@ -63,7 +63,7 @@ def overlap_levels(
     """
     from reshard_lab.runtime import EmulatedCluster
     from reshard_lab.training import Paced, Transformer, train
-    from reshard_lab.training.settle import default_stages
+    from reshard_lab.training.resolve import default_stages
 
     pd = need("pandas", "notebooks", "a table of overlap levels")
     ahead = parse_seconds(forward_s, "forward_s")

@@ -14,7 +14,7 @@ from reshard_lab.plots.records import draw_record
 from reshard_lab.plots.svg import Figure
 from reshard_lab.runtime.measure import Measurement, to_frame
 from reshard_lab.simulation.timeline import Timeline
-from reshard_lab.training.record import TrainingRun
+from reshard_lab.training.results import TrainingRun
 
 _KINDS = {
     ".svg": "a picture",

@@ -23,7 +23,7 @@ from reshard_lab.plots.traffic import draw_traffic
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.runtime.measure import Measurement
 from reshard_lab.simulation.timeline import Timeline
-from reshard_lab.training.record import TrainingRun
+from reshard_lab.training.results import TrainingRun
 from reshard_lab.units import format_seconds
 
 _WHOLE = 4

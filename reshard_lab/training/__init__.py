@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from reshard_lab.training.autograd import reshard
-from reshard_lab.training.record import TrainingRun
-from reshard_lab.training.run import train
-from reshard_lab.training.settle import Paced
-from reshard_lab.training.transformer import Transformer
-from reshard_lab.training.unet import UNet
+from reshard_lab.training.models import Transformer, UNet
+from reshard_lab.training.resolve import Paced
+from reshard_lab.training.results import TrainingRun
+from reshard_lab.training.train import train
 
 __all__ = ["Paced", "TrainingRun", "Transformer", "UNet", "reshard", "train"]

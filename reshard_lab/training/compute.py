@@ -1,163 +1,286 @@
-"""What a device computes with torch: the pieces of its stage, forward and backward.
+"""What a device computes in a step: with torch, or as sleeps; and the uncut model, to compare with.
 
-The graph of gradients is cut at the boundaries of pieces: what comes starts a graph of its own,
-and a backward begins with the gradient that has come back.
+With torch, the graph of gradients is cut at the boundaries of model chunks: what comes starts a
+graph of its own, and a backward begins with the gradient that has come back.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, need
 from reshard_lab.pipelining.ops import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op
-from reshard_lab.runtime.calls import Deadline
-from reshard_lab.training.job import boxes_in
-from reshard_lab.training.kit import Kit, Span, add_up, span_of
-from reshard_lab.training.mailbox import Key, Mailbox
-from reshard_lab.training.models import Tensors, data, full_name, parameters, run_layers
-from reshard_lab.training.role import Began, Role
+from reshard_lab.runtime.calls import CallState, Deadline
+from reshard_lab.training.collectives import BoundaryBox, TensorParallel, all_reduce, boundary_box
+from reshard_lab.training.config import StageRank, TensorKey, TrainingConfig
+
+_PRIME = 2**23 - 15
+"""What is in a row or column further on does not repeat. Sums of two are exact float32."""
 
 
-class _Kept(NamedTuple):
-    """What a microbatch leaves behind on a piece, for its backward."""
+class StepTensors(CallState):
+    """Boundary tensors of a step, put once and taken once, by any thread."""
 
-    leaves: list[Any]
-    """Tensors that came, by way of ``inputs``."""
-    results: list[Any]
-    """Tensors that left, by way of their gradients; on the last piece the loss."""
+    def __init__(self, deadline: Deadline) -> None:
+        super().__init__(deadline)
+        self._tensors: dict[TensorKey, Any] = {}
+
+    def put(self, key: TensorKey, tensor: Any) -> None:
+        """Leave a tensor for whoever needs it."""
+        with self.update():
+            self._tensors[key] = tensor
+
+    def take(self, key: TensorKey, what: str) -> Any:
+        """Wait for a tensor; LateError says that ``what`` did not come, Stopped after ``fail``."""
+        with self.changed:
+            self.until(lambda: key in self._tensors, what)
+            return self._tensors.pop(key)
 
 
-class Computed:
-    """Torch computes: activations, gradients, losses."""
+class Compute:
+    """The ops of one device. This one takes the tensors that come, and makes nothing."""
 
-    def __init__(self, role: Role, kit: Kit) -> None:
-        self.role, self.kit, self.torch = role, kit, kit.torch
-        self.job = role.job
-        whole = parameters(self.job.built, self.job.seed)
-        self.parameters: dict[int, Tensors] = {
-            layer: {
-                p.name: kit.own(whole[full_name(made, p)], p.cut).clone().requires_grad_()
-                for p in made.params
-            }
-            for piece in role.pieces
-            for layer in self.job.pieces[piece]
-            for made in (self.job.built.layers[layer],)
-        }
-        self.inputs, self.targets = data(self.job.built, self.job.batch, self.job.seed)
-        self.spans = [self._span(number) for number in range(len(self.job.ways))]
-        self._clear()
+    def __init__(self, rank: StageRank) -> None:
+        self.rank, self.config = rank, rank.config
+        self.torch = need("torch", "run", "training")
+        self.loss = 0.0
+        """This device's part of the step's loss: that of its samples, on the last model chunk."""
 
     def begin(self, deadline: Deadline) -> None:
-        """A step begins, to be over by a deadline."""
-        self.deadline = self.kit.deadline = deadline
-        self._clear()
+        """Begin a step, to be over by a deadline."""
 
-    def _clear(self) -> None:
-        """No gradients, no losses."""
-        zeros = self.torch.zeros_like
-        self.gradients = {
-            layer: {name: zeros(p) for name, p in held.items()}
-            for layer, held in self.parameters.items()
+    def run(self, op: Op, tensors: StepTensors, ready: Callable[[], None]) -> dict[TensorKey, Any]:
+        """Carry out an op, calling ``ready`` when its inputs have come; its results for others."""
+        chunk, forward = self.rank.model_chunk(op), op.kind == FORWARD
+        keys = [TensorKey(n, forward, op.microbatch) for n in self.rank.inputs(chunk, forward)]
+        if op.kind == WEIGHT_GRADIENT:
+            keys = []
+        text = op.text(self.config.checked.lists.chunks)
+        inputs = [tensors.take(k, f"{self.config.tensor_text(k)}, for {text},") for k in keys]
+        ready()
+        return self.result(op, chunk, dict(zip(keys, inputs, strict=True)))
+
+    def result(self, op: Op, chunk: int, inputs: dict[TensorKey, Any]) -> dict[TensorKey, Any]:
+        """What an op makes of its inputs for others."""
+        raise NotImplementedError
+
+    def finish(self, data_parallel: Any) -> None:
+        """Sum gradients over the data-parallel group: the ops of a step are over."""
+
+    def learn(self, rate: float) -> None:
+        """Take a step of gradient descent."""
+
+    def gradient_arrays(self) -> dict[str, Any]:
+        """This device's gradients by full name, as numpy arrays that later steps leave alone."""
+        return {}
+
+
+class _Saved(NamedTuple):
+    """What a microbatch leaves behind on a model chunk, for its backward."""
+
+    leaves: list[Any]
+    """Tensors that came."""
+    results: list[Any]
+    """Tensors that left; on the last model chunk the loss."""
+
+
+class TorchCompute(Compute):
+    """Activations, gradients and losses, computed by torch."""
+
+    def __init__(self, rank: StageRank, tp: TensorParallel) -> None:
+        super().__init__(rank)
+        self.tp, self.model, config = tp, rank.config.model, rank.config
+        unsharded = self.model.initial_parameters(config.seed)
+        self.parameters = {
+            name: tp.shard(unsharded[name], cut).clone().requires_grad_()
+            for name, cut in self.model.cuts(config.layers_of(rank.stage)).items()
         }
+        self.inputs, self.targets = self.model.batch(config.batch, config.seed)
+        self.boxes = [self._box(tensor.shape) for tensor in config.boundary_tensors]
+
+    def _box(self, shape: tuple[int, ...]) -> BoundaryBox | None:
+        boxes = self.config.layouts[self.rank.stage].boxes(shape)
+        group = self.rank.tensor_parallel
+        return boundary_box([boxes[device] for device in group], self.rank.tensor_rank, shape)
+
+    def begin(self, deadline: Deadline) -> None:
+        """Begin a step, without gradients or losses."""
+        self.deadline = self.tp.deadline = deadline
+        self.gradients = {name: self.torch.zeros_like(p) for name, p in self.parameters.items()}
         self.loss = 0.0
-        self._kept: dict[tuple[int, int], _Kept] = {}
-        self._halves: dict[tuple[int, int], list[Any]] = {}
+        self._saved: dict[tuple[int, int], _Saved] = {}
+        self._output_gradients: dict[tuple[int, int], list[Any]] = {}
 
-    def run(self, op: Op, mailbox: Mailbox, began: Began) -> dict[Key, Any]:
-        """Carry out an op when its input has come; returns what leaves."""
-        given = self.role.await_inputs(op, mailbox)
-        began()
-        carry = self._forward if op.kind == FORWARD else self._backward
-        return carry(op, self.role.piece(op), given)
+    def result(self, op: Op, chunk: int, inputs: dict[TensorKey, Any]) -> dict[TensorKey, Any]:
+        """What an op makes of its inputs for others."""
+        return (self._forward if op.kind == FORWARD else self._backward)(op, chunk, inputs)
 
-    def _span(self, way: int) -> Span | None:
-        shape = self.job.ways[way].shape
-        group = self.role.operator_group
-        boxes = boxes_in(self.job.layouts[self.role.stage], shape, group)
-        return span_of(boxes, group.index(self.role.device), shape)
-
-    def _forward(self, op: Op, piece: int, given: list[Any]) -> dict[Key, Any]:
-        m, ways, spans = op.microbatch, self.job.ways, self.spans
-        leaves = [tensor.detach().requires_grad_() for tensor in given]
-        tensors: dict[int | None, Any] = {None: self.inputs[self.role.samples(m)]}
-        for way, leaf in zip(self.role.inputs(piece, True), leaves, strict=True):
-            tensors[ways[way].skip] = self.kit.unite(leaf, spans[way])
-        run_layers(self.job.built, self.job.pieces[piece], self.kit, self.parameters, tensors)
-        results, leave = [], {}
-        if piece == len(self.job.pieces) - 1:
-            targets = self.targets[self.role.samples(m)]
-            total = self.job.built.loss(self.kit, tensors[None], targets)
-            results = [total / (self.job.batch * self.job.built.terms)]
+    def _forward(self, op: Op, chunk: int, inputs: dict[TensorKey, Any]) -> dict[TensorKey, Any]:
+        boundary, samples = self.config.boundary_tensors, self.rank.samples(op.microbatch)
+        leaves = {key.tensor: x.detach().requires_grad_() for key, x in inputs.items()}
+        tensors: dict[int | None, Any] = {None: self.inputs[samples]}
+        for n, leaf in leaves.items():
+            tensors[boundary[n].layer] = self.tp.gather(leaf, self.boxes[n])
+        self.model.run(self.config.chunk_layers[chunk], self.tp, self.parameters, tensors)
+        results, outputs = [], {}
+        if chunk == len(self.config.chunk_layers) - 1:
+            total = self.model.loss(self.tp, tensors[None], self.targets[samples])
+            results = [total / (self.config.batch * self.model.terms)]
             self._check(results[0], op, "the loss")
             self.loss += float(results[0].detach())
-        for way in self.role.inputs(piece, forward=False):
-            made = self.kit.part(tensors[ways[way].skip], spans[way])
-            self._check(made, op, f"activation {ways[way].name}")
-            results.append(made)
-            leave[Key(way, True, m)] = made.detach().contiguous()
-        self._kept[piece, m] = _Kept(leaves, results)
-        return leave
+        for n in self.rank.inputs(chunk, forward=False):
+            output = self.tp.scatter(tensors[boundary[n].layer], self.boxes[n])
+            self._check(output, op, f"activation {boundary[n].name}")
+            results.append(output)
+            outputs[TensorKey(n, True, op.microbatch)] = output.detach().contiguous()
+        self._saved[chunk, op.microbatch] = _Saved(list(leaves.values()), results)
+        return outputs
 
-    def _backward(self, op: Op, piece: int, given: list[Any]) -> dict[Key, Any]:
-        m, at = op.microbatch, (piece, op.microbatch)
-        leaves, results = self._kept[at]
-        came = self._halves.pop(at) if op.kind == WEIGHT_GRADIENT else given
-        if piece == len(self.job.pieces) - 1:
+    def _backward(self, op: Op, chunk: int, inputs: dict[TensorKey, Any]) -> dict[TensorKey, Any]:
+        at = chunk, op.microbatch
+        leaves, results = self._saved[at]
+        came = self._output_gradients.pop(at, list(inputs.values()))
+        if chunk == len(self.config.chunk_layers) - 1:
             came = [self.torch.ones_like(results[0])]
-        held = [(n, name) for n in self.job.pieces[piece] for name in self.parameters[n]]
-        wanted = [] if op.kind == WEIGHT_GRADIENT else leaves
-        weights = [] if op.kind == INPUT_GRADIENT else [self.parameters[n][k] for n, k in held]
-        found: tuple[Any, ...] = ()
-        if wanted or weights:
-            found = self.torch.autograd.grad(
-                results, [*wanted, *weights], came, retain_graph=op.kind == INPUT_GRADIENT
-            )
-        for (n, name), gradient in zip(held, found[len(wanted) :], strict=False):
-            self.gradients[n][name] += gradient
-        leave = {}
-        if op.kind != WEIGHT_GRADIENT:
-            for way, gradient in zip(self.role.inputs(piece, True), found, strict=False):
-                self._check(gradient, op, f"gradient {self.job.ways[way].name}")
-                leave[Key(way, False, m)] = gradient.contiguous()
+        if op.kind == WEIGHT_GRADIENT:
+            leaves = []
+        names = list(self.model.cuts(self.config.chunk_layers[chunk]))
         if op.kind == INPUT_GRADIENT:
-            self._halves[at] = came
+            names, self._output_gradients[at] = [], came
         else:
-            del self._kept[at]
-        return leave
+            del self._saved[at]
+        wanted = [*leaves, *(self.parameters[name] for name in names)]
+        gradients: tuple[Any, ...] = ()
+        if wanted:
+            gradients = self.torch.autograd.grad(
+                results, wanted, came, retain_graph=op.kind == INPUT_GRADIENT
+            )
+        for name, gradient in zip(names, gradients[len(leaves) :], strict=True):
+            self.gradients[name] += gradient
+        outputs: dict[TensorKey, Any] = {}
+        for n, gradient in zip(
+            self.rank.inputs(chunk, True), gradients[: len(leaves)], strict=False
+        ):
+            self._check(gradient, op, f"gradient {self.config.boundary_tensors[n].name}")
+            outputs[TensorKey(n, False, op.microbatch)] = gradient.contiguous()
+        return outputs
 
     def _check(self, tensor: Any, op: Op, what: str) -> None:
-        """Refuse what is not a number, where it first shows."""
+        """Refuse NaN and infinity where they first show."""
         finite = self.torch.isfinite(tensor)
         if not bool(finite.all()):
             bad = int(tensor.numel() - finite.sum())
-            text = op.text(self.job.checked.lists.chunks)
+            text = op.text(self.config.checked.lists.chunks)
             raise ReshardError(
-                f"stage {self.role.stage}, {text}: {bad} of {tensor.numel()} elements of {what} "
+                f"stage {self.rank.stage}, {text}: {bad} of {tensor.numel()} elements of {what} "
                 f"(shape {tuple(tensor.shape)}) are NaN or infinite; try a smaller learning_rate"
             )
 
-    def finish(self, data_group: Any) -> None:
-        """The step's ops are over: add up gradients over the data group."""
-        parts = [g for held in self.gradients.values() for g in held.values()]
-        if len(self.role.data_group) == 1 or not parts:
+    def finish(self, data_parallel: Any) -> None:
+        """Sum gradients over the data-parallel group."""
+        parts = list(self.gradients.values())
+        if len(self.rank.data_parallel) == 1 or not parts:
             return
         flat = self.torch.cat([g.reshape(-1) for g in parts])
-        add_up(flat, data_group, self.deadline)
-        for g, summed in zip(parts, flat.split([g.numel() for g in parts]), strict=True):
-            g.copy_(summed.view_as(g))
+        all_reduce(flat, data_parallel, self.deadline)
+        for g, total in zip(parts, flat.split([g.numel() for g in parts]), strict=True):
+            g.copy_(total.view_as(g))
 
     def learn(self, rate: float) -> None:
-        """A step of gradient descent."""
+        """Take a step of gradient descent."""
         with self.torch.no_grad():
-            for layer, held in self.parameters.items():
-                for name, p in held.items():
-                    p -= rate * self.gradients[layer][name]
+            for name, p in self.parameters.items():
+                p -= rate * self.gradients[name]
 
-    def found(self) -> dict[str, Any]:
+    def gradient_arrays(self) -> dict[str, Any]:
         """This device's gradients by full name, as numpy arrays that later steps leave alone."""
-        return {
-            full_name(layer, p): self.gradients[number][p.name].numpy()
-            for number in self.gradients
-            for layer in (self.job.built.layers[number],)
-            for p in layer.params
+        return {name: gradient.numpy() for name, gradient in self.gradients.items()}
+
+
+class PacedCompute(Compute):
+    """A sleep for every op; the tensors that move are real in size. Every element is where it
+    stands in its tensor plus a number of the tensor's own, so what goes astray shows.
+    """
+
+    def __init__(self, rank: StageRank, delivers: bool) -> None:
+        super().__init__(rank)
+        self.delivers = delivers
+        """Whether the plans do: under ``signal`` there is nothing to check."""
+        self.step = -1
+        self.patterns = {
+            number: self._pattern(tensor.shape)
+            for number, tensor in enumerate(self.config.boundary_tensors)
+            if rank.stage in self.config.stages_of(tensor)
         }
+        """Where each element of this device's box stands, by boundary tensor from or to here."""
+
+    def begin(self, deadline: Deadline) -> None:
+        """Begin a step; nothing in it can be late but what comes."""
+        self.step += 1
+
+    def result(self, op: Op, chunk: int, inputs: dict[TensorKey, Any]) -> dict[TensorKey, Any]:
+        """Check the inputs, sleep, and make the outputs."""
+        assert self.config.paced is not None
+        end = time.monotonic() + self.config.paced[op.kind][chunk]
+        for key, tensor in inputs.items():
+            self._check(tensor, key, op)
+        forward = op.kind == FORWARD
+        made = [] if op.kind == WEIGHT_GRADIENT else self.rank.inputs(chunk, not forward)
+        keys = [TensorKey(n, forward, op.microbatch) for n in made]
+        outputs = {key: self._expected(key) for key in keys}
+        time.sleep(max(0.0, end - time.monotonic()))
+        return outputs
+
+    def _pattern(self, shape: tuple[int, ...]) -> Any:
+        box = self.config.layouts[self.rank.stage].boxes(shape)[self.rank.device]
+        at = self.torch.zeros((), dtype=self.torch.int64)
+        for (lo, hi), size in zip(box, shape, strict=True):
+            at = at.unsqueeze(-1) * size + self.torch.arange(lo, hi)
+        return (at % _PRIME).float()
+
+    def _expected(self, key: TensorKey) -> Any:
+        tensor, forward, microbatch = key
+        number = (self.step * len(self.config.boundary_tensors) + tensor) * 2 + forward
+        number = 1 + number * self.config.checked.lists.microbatches + microbatch
+        return self.patterns[tensor] + float(number % _PRIME)
+
+    def _check(self, tensor: Any, key: TensorKey, op: Op) -> None:
+        expected = self._expected(key)
+        if self.delivers and not self.torch.equal(tensor, expected):
+            at = int((tensor != expected).reshape(-1).nonzero()[0])
+            found, wanted = (float(t.reshape(-1)[at]) for t in (tensor, expected))
+            name = self.config.boundary_tensors[key.tensor].name
+            raise ReshardError(
+                f"stage {self.rank.stage}, {op.text()}: tensor {name} did not come whole: "
+                f"element {at} of its box is {found:.0f}, not {wanted:.0f}"
+            )
+
+
+def train_uncut(
+    config: TrainingConfig, alive: Callable[[int], None]
+) -> tuple[list[float], dict[str, Any]]:
+    """The same training on one device: losses by step, and the first step's gradients as arrays.
+
+    The whole batch goes through the whole model at once: no stages, microbatches, or resharding.
+    ``alive`` is called with the number of every step, from 0, before it is taken.
+    """
+    tp, model = TensorParallel(), config.model
+    inputs, targets = model.batch(config.batch, config.seed)
+    initial = model.initial_parameters(config.seed)
+    parameters = {name: p.requires_grad_() for name, p in initial.items()}
+    losses: list[float] = []
+    gradients: dict[str, Any] = {}
+    for step in range(config.steps):
+        alive(step)
+        tensors: dict[int | None, Any] = {None: inputs}
+        model.run(range(len(model.layers)), tp, parameters, tensors)
+        loss = model.loss(tp, tensors[None], targets) / (config.batch * model.terms)
+        losses.append(float(loss.detach()))
+        of_step = tp.torch.autograd.grad(loss, list(parameters.values()))
+        gradients = gradients or {n: g.numpy() for n, g in zip(parameters, of_step, strict=True)}
+        with tp.torch.no_grad():
+            for p, gradient in zip(parameters.values(), of_step, strict=True):
+                p -= config.learning_rate * gradient
+    return losses, gradients

@@ -1,148 +1,208 @@
-"""Small models to train in stages: lists of layers, each with parameters that a stage can cut.
-
-A model is plain data and functions over tensors; torch is loaded where they run. Within a stage
-every device holds the same activations as the others of its operator group (all those that differ
-in operator axes only); parameters with a ``cut`` are shared out among them.
-"""
+"""The models to train in stages: a small transformer and a small U-Net."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from reshard_lab.errors import ReshardError, need
-from reshard_lab.training.kit import Kit
-
-Tensors = dict[str, Any]
-
-
-class Param(NamedTuple):
-    """A parameter of a layer."""
-
-    name: str
-    shape: tuple[int, ...]
-    cut: int | None = None
-    """Dimension that is cut over the operator group; None: everybody holds all of it."""
-    centre: float = 0.0
-    """Mean of its first values."""
-    scale: float = 0.1
-    """Standard deviation of its first values."""
+from reshard_lab.errors import ReshardError, check_int, need
+from reshard_lab.training.collectives import TensorParallel
+from reshard_lab.training.layers import Layer, Model, Param, Tensors, affine_params, norm_params
 
 
-class Layer(NamedTuple):
-    """One layer of a model: the smallest part that a stage can hold."""
+@dataclass(frozen=True)
+class Transformer:
+    """Sizes of a small causal transformer. Its layers: the embedding, ``blocks`` blocks, the head.
 
-    name: str
-    params: tuple[Param, ...]
-    run: Callable[[Kit, Tensors, Any, Any], Any]
-    """``run(kit, parameters, x, skip)``: the next layer's input; with ``gives``, that and a skip.
-    ``skip`` is what layer ``takes`` gave, or None."""
-    out: tuple[int, ...]
-    """Shape of its result for one sample."""
-    gives: tuple[int, ...] | None = None
-    """Shape of the skip that it gives, for one sample."""
-    takes: int | None = None
-    """Number of the layer whose skip it takes."""
-
-
-class Model(NamedTuple):
-    """Layers in order, the data they learn from, and the loss behind the last of them."""
-
-    layers: tuple[Layer, ...]
-    parts: int
-    """What an operator group shares out must divide this: heads, or groups of channels."""
-    part: str
-    """What those are called."""
-    data: Callable[[Any, int], tuple[Any, Any]]
-    """``data(generator, samples)``: inputs and targets."""
-    loss: Callable[[Kit, Any, Any], Any]
-    """``loss(kit, result, targets)``: summed over all samples and their ``terms``."""
-    terms: int
-    """Terms of the loss for one sample; the loss of a batch is their mean."""
-
-
-class Way(NamedTuple):
-    """A tensor that goes from one piece of the model to a later one."""
-
-    source: int
-    target: int
-    shape: tuple[int, ...]
-    """Of a whole microbatch."""
-    skip: int | None
-    """Number of the layer that gives it; None: what one piece hands to the next."""
-
-    @property
-    def name(self) -> str:
-        """As timelines call it: ``"0>1"``, ``"skip 0>2"``."""
-        return f"{'' if self.skip is None else 'skip '}{self.source}>{self.target}"
-
-
-def cut_layers(model: Model, pieces: int) -> list[range]:
-    """Layers of every piece of the model, in order and as equal in number as can be."""
-    count = len(model.layers)
-    if pieces > count:
-        raise ReshardError(
-            f"the schedule has {pieces} pieces of the model, but the model has {count} layers; "
-            "use fewer stages (or chunks), or a model with more layers"
-        )
-    edges = [k * (count // pieces) + min(k, count % pieces) for k in range(pieces + 1)]
-    return [range(a, b) for a, b in itertools.pairwise(edges)]
-
-
-def ways_of(model: Model, pieces: Sequence[range], samples: int) -> list[Way]:
-    """What crosses between pieces, for microbatches of so many samples: neighbours first."""
-    holder = {layer: piece for piece, layers in enumerate(pieces) for layer in layers}
-    ways = [
-        Way(k, k + 1, (samples, *model.layers[layers[-1]].out), None)
-        for k, layers in enumerate(pieces[:-1])
-    ]
-    for number, layer in enumerate(model.layers):
-        if layer.takes is None or holder[layer.takes] == holder[number]:
-            continue
-        shape = model.layers[layer.takes].gives
-        assert shape is not None
-        ways.append(Way(holder[layer.takes], holder[number], (samples, *shape), layer.takes))
-    return ways
-
-
-def run_layers(
-    model: Model,
-    layers: Sequence[int],
-    kit: Kit,
-    values: dict[int, Tensors],
-    tensors: dict[int | None, Any],
-) -> None:
-    """Carry out ``layers`` on ``tensors``, which hold what goes from layer to layer under None,
-    and skips under the number of the layer that gives them; ``values``: parameters by layer.
+    Boundary tensors have shape (samples, sequence, hidden). Within a stage with tensor-parallel
+    axes, heads and the feed-forward's inner width are sharded; the embedding and the head are not.
     """
-    for number in layers:
-        layer = model.layers[number]
-        skip = None if layer.takes is None else tensors[layer.takes]
-        made = layer.run(kit, values[number], tensors[None], skip)
-        if layer.gives is None:
-            tensors[None] = made
-        else:
-            tensors[None], tensors[number] = made
+
+    blocks: int = 4
+    hidden: int = 16
+    heads: int = 4
+    sequence: int = 8
+    vocabulary: int = 19
+
+    def __post_init__(self) -> None:
+        for name in ("blocks", "hidden", "heads", "sequence", "vocabulary"):
+            check_int(name, getattr(self, name), 2 if name == "sequence" else 1)
+        if self.hidden % self.heads:
+            raise ReshardError(
+                f"hidden={self.hidden} does not divide by heads={self.heads}; a head has a whole "
+                "number of channels"
+            )
+
+    def build(self) -> Model:
+        """The model."""
+        h, t, v = self.hidden, self.sequence, self.vocabulary
+        table, places = Param("table", (v, h), std=1.0), Param("places", (t, h), std=1.0)
+        query, key, value = (affine_params(name, h, h, 0) for name in ("query", "key", "value"))
+        block = (
+            *norm_params("norm1", h),
+            *query,
+            key[0],  # a bias would add the same to all scores of a query, which changes nothing
+            *value,
+            *affine_params("merge", h, h, 1),
+            *norm_params("norm2", h),
+            *affine_params("up", h, 4 * h, 0),
+            *affine_params("down", 4 * h, h, 1),
+        )
+        run = partial(_attention_block, heads=self.heads)
+        head = (*norm_params("norm", h), *affine_params("out", h, v))
+        layers = (
+            Layer("embed", (table, places), _embed, (t, h)),
+            *(Layer(f"block{i}", block, run, (t, h)) for i in range(self.blocks)),
+            Layer("head", head, _head, (t, v)),
+        )
+        return Model(layers, self.heads, "heads", partial(_tokens, shape=(t, v)), _cross_entropy, t)
 
 
-def full_name(layer: Layer, param: Param) -> str:
-    """Name of a parameter in the whole model."""
-    return f"{layer.name}.{param.name}"
+def _embed(tp: TensorParallel, p: Tensors, tokens: Any, skip: Any) -> Any:
+    return tp.F.embedding(tokens, p["table"]) + p["places"]
 
 
-def parameters(model: Model, seed: int) -> Tensors:
-    """First values of all parameters, whole, float32: the same on every machine."""
+def _layer_norm(tp: TensorParallel, p: Tensors, name: str, x: Any) -> Any:
+    return tp.F.layer_norm(x, x.shape[-1:], p[f"{name}.gain"], p[f"{name}.bias"])
+
+
+def _attention_block(tp: TensorParallel, p: Tensors, x: Any, skip: Any, heads: int) -> Any:
+    """Attention and feed-forward, each the sum of the shards' results."""
+    linear = tp.F.linear
+    y = tp.copy(_layer_norm(tp, p, "norm1", x))
+    query, key, value = (
+        linear(y, p[f"{n}.weight"], p.get(f"{n}.bias"))
+        .unflatten(-1, (heads // tp.size, -1))
+        .transpose(-2, -3)
+        for n in ("query", "key", "value")
+    )
+    seen = tp.F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    merged = linear(seen.transpose(-2, -3).flatten(-2), p["merge.weight"])
+    x = x + tp.reduce(merged) + p["merge.bias"]
+    y = tp.copy(_layer_norm(tp, p, "norm2", x))
+    y = tp.F.gelu(linear(y, p["up.weight"], p["up.bias"]))
+    return x + tp.reduce(linear(y, p["down.weight"])) + p["down.bias"]
+
+
+def _head(tp: TensorParallel, p: Tensors, x: Any, skip: Any) -> Any:
+    return tp.F.linear(_layer_norm(tp, p, "norm", x), p["out.weight"], p["out.bias"])
+
+
+def _cross_entropy(tp: TensorParallel, logits: Any, targets: Any) -> Any:
+    return tp.F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+
+
+def _tokens(generator: Any, samples: int, shape: tuple[int, int]) -> tuple[Any, Any]:
+    """Random tokens; the target of each is the one behind it, of the last the first."""
     torch = need("torch", "run", "training")
-    generator = torch.Generator().manual_seed(seed)
-    return {
-        full_name(layer, p): torch.randn(p.shape, generator=generator) * p.scale + p.centre
-        for layer in model.layers
-        for p in layer.params
-    }
+    sequence, vocabulary = shape
+    tokens = torch.randint(vocabulary, (samples, sequence), generator=generator)
+    return tokens, tokens.roll(-1, dims=1)
 
 
-def data(model: Model, samples: int, seed: int) -> tuple[Any, Any]:
-    """Inputs and targets of a batch: the same on every machine."""
+@dataclass(frozen=True)
+class UNet:
+    """Sizes of a small U-shaped network. Its layers: in, ``levels`` down, middle, as many up, out.
+
+    Level i works on ``channels * 2**i`` channels and images of ``size / 2**i``; what it gives on
+    the way down skips to its twin on the way up. Boundary tensors have shape (samples, channels,
+    rows, columns). Within a stage with tensor-parallel axes the inner channels of every residual
+    block are sharded, in whole groups of their normalization.
+    """
+
+    levels: int = 2
+    channels: int = 8
+    groups: int = 4
+    size: int = 8
+    colours: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("levels", "channels", "groups", "size", "colours"):
+            check_int(name, getattr(self, name), 1)
+        if self.channels % self.groups:
+            raise ReshardError(
+                f"channels={self.channels} does not divide by groups={self.groups}; a group has "
+                "a whole number of channels"
+            )
+        if self.size % 2**self.levels or self.size == 2**self.levels:
+            raise ReshardError(
+                f"size={self.size} cannot be halved levels={self.levels} times to 2 or more (of a "
+                f"single pixel there is nothing to normalize); use a multiple of {2**self.levels} "
+                f"above it"
+            )
+
+    def build(self) -> Model:
+        """The model."""
+        n, colours = self.levels, self.colours
+        widths = [self.channels * 2**i for i in range(n)]
+        images = [(w, self.size >> i, self.size >> i) for i, w in enumerate(widths)]
+        edge = (widths[-1], self.size >> n, self.size >> n)
+        down, middle, up = (partial(run, groups=self.groups) for run in (_down, _middle, _up))
+        first = affine_params("conv", colours, widths[0], window=(3, 3))
+        layers = [Layer("in", first, _convolution, images[0])]
+        for i, width in enumerate(widths):
+            below = (width, self.size >> i + 1, self.size >> i + 1)
+            block = _residual_params(widths[max(0, i - 1)], width)
+            layers.append(Layer(f"down{i}", block, down, below, gives=images[i]))
+        layers.append(Layer("middle", _residual_params(widths[-1], widths[-1]), middle, edge))
+        for i in reversed(range(n)):
+            above = widths[max(0, i - 1)]
+            block = _residual_params(2 * widths[i], above)
+            layers.append(Layer(f"up{i}", block, up, (above, *images[i][1:]), takes=1 + i))
+        outer = (colours, self.size, self.size)
+        last = affine_params("conv", widths[0], colours, window=(3, 3))
+        layers.append(Layer("out", last, _convolution, outer))
+        data, terms = partial(_images, shape=outer), colours * self.size**2
+        return Model(tuple(layers), self.groups, "groups of channels", data, _mse, terms)
+
+
+def _residual_params(inner: int, outer: int) -> tuple[Param, ...]:
+    return (
+        *norm_params("norm1", inner),
+        affine_params("conv1", inner, outer, 0, (3, 3))[0],  # the norm behind it takes a bias away
+        *norm_params("norm2", outer, 0),
+        *affine_params("conv2", outer, outer, 1, (3, 3)),
+        *affine_params("beside", inner, outer, window=(1, 1)),
+    )
+
+
+def _convolution(tp: TensorParallel, p: Tensors, x: Any, skip: Any) -> Any:
+    return tp.F.conv2d(x, p["conv.weight"], p["conv.bias"], padding=1)
+
+
+def _residual(tp: TensorParallel, p: Tensors, x: Any, groups: int) -> Any:
+    """Two convolutions, their shards' results summed, beside a third of one pixel."""
+    f = tp.F
+    y = f.silu(f.group_norm(x, groups, p["norm1.gain"], p["norm1.bias"]))
+    y = f.conv2d(tp.copy(y), p["conv1.weight"], padding=1)
+    y = f.silu(f.group_norm(y, groups // tp.size, p["norm2.gain"], p["norm2.bias"]))
+    y = tp.reduce(f.conv2d(y, p["conv2.weight"], padding=1)) + p["conv2.bias"][:, None, None]
+    return y + f.conv2d(x, p["beside.weight"], p["beside.bias"])
+
+
+def _down(tp: TensorParallel, p: Tensors, x: Any, skip: Any, groups: int) -> Any:
+    y = _residual(tp, p, x, groups)
+    return tp.F.avg_pool2d(y, 2), y
+
+
+def _middle(tp: TensorParallel, p: Tensors, x: Any, skip: Any, groups: int) -> Any:
+    return _residual(tp, p, x, groups)
+
+
+def _up(tp: TensorParallel, p: Tensors, x: Any, skip: Any, groups: int) -> Any:
+    large = tp.F.interpolate(x, scale_factor=2, mode="nearest")
+    return _residual(tp, p, tp.torch.cat([large, skip], dim=1), groups)
+
+
+def _mse(tp: TensorParallel, images: Any, targets: Any) -> Any:
+    return tp.F.mse_loss(images, targets, reduction="sum")
+
+
+def _images(generator: Any, samples: int, shape: tuple[int, ...]) -> tuple[Any, Any]:
     torch = need("torch", "run", "training")
-    return model.data(torch.Generator().manual_seed(seed + 1), samples)
+    inputs, targets = (torch.randn((samples, *shape), generator=generator) for _ in range(2))
+    return inputs, targets
+
+
+MODELS: dict[str, type[Transformer] | type[UNet]] = {"transformer": Transformer, "unet": UNet}

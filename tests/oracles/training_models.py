@@ -5,14 +5,12 @@ import math
 import torch
 from torch.nn import functional
 
-from reshard_lab.training import models
-
 
 def plain_run(sizes, batch, seed=0, steps=1, learning_rate=0.1):
     """Losses by step and the first step's gradients, by name, of the whole model on the batch."""
     model = sizes.build()
-    p = {name: t.requires_grad_() for name, t in models.parameters(model, seed).items()}
-    inputs, targets = models.data(model, batch, seed)
+    p = {name: t.requires_grad_() for name, t in model.initial_parameters(seed).items()}
+    inputs, targets = model.batch(batch, seed)
     forward = transformer if hasattr(sizes, "heads") else unet
     losses, gradients = [], []
     for _ in range(steps):

@@ -3,7 +3,8 @@
 FILE holds the fault as JSON, read anew at the start of every run: which ``device``, and what it
 shall ``do``: ``gradient`` (one element of what it has found is off), ``astray`` (what comes over a
 link is put one element further), ``slow`` (every step alone takes ``seconds`` longer), ``stop``
-(its first sum over an operator group begins after ``seconds``; it stops in place of the second).
+(its first sum over a tensor-parallel group begins after ``seconds``; it stops in place of the
+second).
 """
 
 import json
@@ -14,11 +15,11 @@ import time
 from pathlib import Path
 
 from reshard_lab import worker
-from reshard_lab.training import compute, kit, member, reference
+from reshard_lab.training import collectives, compute, executor
 
-healthy_take_part, healthy_finish = worker.take_part, compute.Computed.finish
-healthy_add_up = kit.Kit.add_up
-healthy_run_rank, healthy_run_layers = member.run_rank, reference.run_layers
+healthy_take_part, healthy_finish = worker.take_part, compute.TorchCompute.finish
+healthy_all_reduce = collectives.TensorParallel.all_reduce
+healthy_run_rank, healthy_train_uncut = executor.run_rank, executor.train_uncut
 file = Path(sys.argv.pop(1))
 now = {}
 
@@ -30,11 +31,10 @@ def take_part(its):
     healthy_take_part(its)
 
 
-def finish(self, data_group):
-    healthy_finish(self, data_group)
+def finish(self, data_parallel):
+    healthy_finish(self, data_parallel)
     if now.get("do") == "gradient":
-        held = next(iter(self.gradients.values()))
-        next(iter(held.values())).view(-1)[0] += 0.01
+        next(iter(self.gradients.values())).view(-1)[0] += 0.01
 
 
 def run_rank(*arguments, **keywords):
@@ -44,22 +44,26 @@ def run_rank(*arguments, **keywords):
     return out
 
 
-def run_layers(*arguments):
-    if now.get("do") == "slow":
-        time.sleep(now["seconds"])
-    healthy_run_layers(*arguments)
+def train_uncut(config, alive):
+    def slow(step):
+        alive(step)
+        if now.get("do") == "slow":
+            time.sleep(now["seconds"])
+
+    return healthy_train_uncut(config, slow)
 
 
-def add_up(self, tensor):
+def all_reduce(self, tensor):
     if now.get("do") == "stop":
         seconds = now.pop("seconds", None)
         if seconds is None:
             os.kill(os.getpid(), signal.SIGSTOP)
         else:
             time.sleep(seconds)
-    healthy_add_up(self, tensor)
+    healthy_all_reduce(self, tensor)
 
 
-worker.take_part, compute.Computed.finish, kit.Kit.add_up = take_part, finish, add_up
-member.run_rank, reference.run_layers = run_rank, run_layers
+worker.take_part, compute.TorchCompute.finish = take_part, finish
+collectives.TensorParallel.all_reduce = all_reduce
+executor.run_rank, executor.train_uncut = run_rank, train_uncut
 worker.main()

@@ -1,12 +1,13 @@
-"""Jobs of training for tests that look at one without running it."""
+"""Configs of training runs for tests that look at one without running it."""
 
 from reshard_lab.training import Paced, Transformer
-from reshard_lab.training.settle import settle
+from reshard_lab.training.resolve import resolve_config
 
 
-def settled(**given):
-    """The job of ``given``, and its cluster; all else is as small as can be, its compute paced."""
+def resolved(**given):
+    """The config of ``given`` and its cluster; all else as small as can be, compute paced."""
     small = {
+        "where": "local",
         "cluster": None,
         "model": "transformer",
         "schedule": "gpipe",
@@ -24,13 +25,13 @@ def settled(**given):
         "check": True,
         "timeout_s": 60,
     }
-    return settle(**small | given)
+    return resolve_config(**small | given)
 
 
 def two_by_two():
     """Samples over devices 0 and 1, then over 2 and 3 with the sequence cut as well."""
     stages = [((2, 1), "S0RR"), ((1, 2), "RS1R")]
-    job, _ = settled(
+    config, _ = resolved(
         model=Transformer(blocks=2, hidden=16, heads=2, sequence=6),
         schedule="1f1b",
         stages=stages,
@@ -38,4 +39,4 @@ def two_by_two():
         compute=Paced(0.0, 0.0),
         timeout_s=5,
     )
-    return job
+    return config

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.training import Paced, Transformer, UNet, gather, train
-from reshard_lab.training.record import compare
+from reshard_lab.training import Paced, Transformer, UNet, results, train
+from reshard_lab.training.results import compare
 from support.paths import ROOT
 
 pytest.importorskip("torch")
@@ -146,7 +146,7 @@ def test_names_and_defaults(pool, monkeypatch):
     """Two stages of two devices, on each of which every gradient of its stage is compared."""
     compared = []
     monkeypatch.setattr(
-        gather, "compare", lambda found, *rest: compared.extend(found) or compare(found, *rest)
+        results, "compare", lambda found, *rest: compared.extend(found) or compare(found, *rest)
     )
     run = train(where=pool)
     assert len({(piece.device, piece.name) for piece in compared}) == len(compared)

@@ -18,13 +18,19 @@ import reshard_lab as rl
 from reshard_lab.runtime.calls import Deadline, LateError, PeerError
 from reshard_lab.runtime.protocol import Position
 from reshard_lab.training import Paced, Transformer, UNet, train
-from reshard_lab.training.job import MODELS
-from reshard_lab.training.kit import together
-from reshard_lab.training.member import OVER, RUNS, WAITS, Groups, Member, UnderWay
-from reshard_lab.training.record import Compared, compare
-from reshard_lab.training.run import last_item
-from reshard_lab.training.settle import find_model
-from reshard_lab.training.walk import Clock
+from reshard_lab.training.collectives import ProcessGroups, peer_errors
+from reshard_lab.training.executor import (
+    OVER,
+    RUNS,
+    WAITS,
+    ItemTimes,
+    StepExecutor,
+    TransferNotes,
+)
+from reshard_lab.training.models import MODELS
+from reshard_lab.training.resolve import resolve_model
+from reshard_lab.training.results import GradientPair, compare
+from reshard_lab.training.train import last_item
 from support.leftovers import alive, gone, processes
 from support.paths import PROGRAMS
 from support.training_jobs import two_by_two
@@ -177,20 +183,23 @@ def test_sizes_that_do_not_fit(sizes, text):
 
 def test_what_is_not_equal_is_not_passed():
     good = np.array([1.0, -2.0], np.float32)
-    assert compare([Compared(0, "w", good, good, 2.0)], (1.5,), np.array([1.5])) == 0
+    assert compare([GradientPair(0, "w", good, good, 2.0)], (1.5,), np.array([1.5])) == 0
     for wrong in (good + np.float32([0, 3e-5]), good * np.nan, good[:1]):
         with pytest.raises(rl.ReshardError, match=r"the gradient of w on device 7 is off by"):
             compare(
-                [Compared(0, "w", good, good, 2.0), Compared(7, "w", wrong, good, 2.0)],
+                [GradientPair(0, "w", good, good, 2.0), GradientPair(7, "w", wrong, good, 2.0)],
                 (),
                 np.array([]),
             )
-    lost = Compared(0, "v", good * np.nan, good, 2.0)
-    for others in ([Compared(7, "w", good, good, 2.0)], [Compared(7, "w", -good, good, 2.0)]):
+    lost = GradientPair(0, "v", good * np.nan, good, 2.0)
+    for others in (
+        [GradientPair(7, "w", good, good, 2.0)],
+        [GradientPair(7, "w", -good, good, 2.0)],
+    ):
         with pytest.raises(rl.ReshardError, match=r"the gradient of v on device 0 is off by nan"):
             compare([lost, *others], (1.0,), np.array([1.0]))  # no later error hides it
     with pytest.raises(rl.ReshardError, match=r"the loss of step 0 is nan, alone 1.0, which is"):
-        compare([Compared(0, "w", good, good, 2.0)], (float("nan"),), np.array([1.0]))
+        compare([GradientPair(0, "w", good, good, 2.0)], (float("nan"),), np.array([1.0]))
     for losses in ((1.0, 2.1), (1.0001, 2.0), (float("nan"), 2.0)):
         with pytest.raises(rl.ReshardError, match=r"the loss of step [01] is .*, alone [12].0, wh"):
             compare([], losses, np.array([1.0, 2.0]))
@@ -404,34 +413,34 @@ def test_a_model_entered_in_the_list_is_found(monkeypatch):
         width: int = 3
 
     monkeypatch.setitem(MODELS, "mine", Mine)
-    assert find_model("mine") == Mine() and find_model(Mine(5)) == Mine(5)
+    assert resolve_model("mine") == Mine() and resolve_model(Mine(5)) == Mine(5)
     text = r"'unet', 'mine' or a record of sizes \(Transformer, UNet, Mine\), not 3"
     with pytest.raises(rl.ReshardError, match=text):
-        find_model(3)
+        resolve_model(3)
 
 
 def test_an_op_is_said_to_run_when_its_input_has_come():
     notes = []
 
-    def run(op, mailbox, began):
+    def run(op, tensors, ready):
         notes.append("awaits")
-        began()
+        ready()
         return {}
 
-    member = SimpleNamespace(
-        job=two_by_two(), compute=SimpleNamespace(run=run), note=lambda *note: notes.append(note)
+    executor = SimpleNamespace(
+        config=two_by_two(), compute=SimpleNamespace(run=run), note=lambda *note: notes.append(note)
     )
-    Member._op(member, 0, None, Clock(1))
+    StepExecutor._op(executor, 0, None, ItemTimes(1))
     assert notes == [("copy", 0, WAITS), "awaits", ("copy", 0, RUNS), ("copy", 0, OVER)]
 
 
 def test_last_operations():
     """What a device waits for is not said to run."""
-    job = two_by_two()
-    texts = [job.item_text(item) for item in range(len(job.graph.ops))]
+    config = two_by_two()
+    texts = [config.item_text(item) for item in range(len(config.graph.ops))]
     op, move = map(texts.index, ("F1 of stage 1", "activation 0>1 of microbatch 1"))
     texts = [
-        last_item(job, 2, Position(1, {"copy": (op, how), "recv": (move, of)}))
+        last_item(config, 2, Position(1, {"copy": (op, how), "recv": (move, of)}))
         for how, of in ((WAITS, RUNS), (RUNS, OVER), (OVER, OVER))
     ]
     start = "stage 1, last operation in step 1 (warm-ups counted): "
@@ -456,25 +465,25 @@ def test_last_operations():
 )
 def test_who_is_late_is_told_from_who_is_gone(said, kind):
     """In all the words that gloo has for it: the blame depends on it."""
-    with pytest.raises(PeerError, match="a sum failed: ") as caught, together("a sum"):
+    with pytest.raises(PeerError, match="a sum failed: ") as caught, peer_errors("a sum"):
         raise RuntimeError(said)
     assert type(caught.value) is kind
 
 
 def test_groups_are_made_once():
     """Whatever the timeout of the run that makes them."""
-    groups, made = Groups({0: 0, 1: 1}), []
+    groups, made = ProcessGroups({0: 0, 1: 1}), []
     groups.dist = SimpleNamespace(new_group=lambda ranks, **_: made.append(ranks) or len(made))
-    found = [groups.make("up", (0, 1), Deadline(s)) for s in (5, 9)]
+    found = [groups.get("up", (0, 1), Deadline(s)) for s in (5, 9)]
     assert found == [1, 1] and made == [[0, 1]]
-    assert groups.make("down", (0, 1), Deadline(5)) == 2
+    assert groups.get("down", (0, 1), Deadline(5)) == 2
 
 
 def test_of_several_transfers_the_longest_is_noted():
     """One that ends does not hide another that is stuck."""
     notes = []
-    under_way = UnderWay(lambda *note: notes.append(note))
+    notes_of = TransferNotes(lambda *note: notes.append(note))
     for step in ("begin 4", "begin 7", "end 7", "end 4"):
         verb, _, item = step.partition(" ")
-        getattr(under_way, verb)("recv", int(item))
+        getattr(notes_of, verb)("recv", int(item))
     assert notes == [("recv", 4, RUNS), ("recv", 4, RUNS), ("recv", 4, RUNS), ("recv", 4, OVER)]

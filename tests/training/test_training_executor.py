@@ -8,8 +8,9 @@ import reshard_lab as rl
 from reshard_lab.pipelining import checking, graph
 from reshard_lab.pipelining.loads import BoundaryTensor, Load
 from reshard_lab.runtime.calls import Deadline, LateError, Stopped
-from reshard_lab.training.mailbox import Key, Mailbox
-from reshard_lab.training.walk import walk
+from reshard_lab.training.compute import StepTensors
+from reshard_lab.training.config import TensorKey
+from reshard_lab.training.executor import execute
 
 
 def items_of(schedule, overlap, ways=((0, 1),)):
@@ -26,14 +27,14 @@ def name(found, item):
     return text if target < 0 else f"{text} {found.stages[item]}>{target}"
 
 
-def walked(schedule, stage, overlap, ways=((0, 1),)):
+def executed(schedule, stage, overlap, ways=((0, 1),)):
     """``{thread: items}`` as they are carried out by ``stage``."""
     found, done = items_of(schedule, overlap, ways), {}
 
     def note(item):
         done.setdefault(threading.current_thread(), []).append(name(found, item))
 
-    walk(found, stage, overlap, Mailbox(Deadline(10)), note, note)
+    execute(found, stage, overlap, StepTensors(Deadline(10)), note, note)
     return done
 
 
@@ -47,13 +48,13 @@ BLOCKING = [
 @pytest.mark.parametrize("stage", [0, 1])
 def test_blocking_one_thread_does_all_in_the_global_order(stage):
     """Ticks of ops: stage 0 F0 0, F1 1, B0 3, B1 5; stage 1 F0 1, B0 2, F1 3, B1 4."""
-    assert walked(TWO, stage, overlap=False) == {threading.current_thread(): BLOCKING[stage]}
+    assert executed(TWO, stage, overlap=False) == {threading.current_thread(): BLOCKING[stage]}
 
 
 def test_overlapped_every_link_has_a_thread_of_its_own():
     """Also that of a skip, in the order in which its stage makes the tensors."""
     three = rl.pipeline.schedule("gpipe", stages=3, microbatches=2)
-    done = walked(three, 0, overlap=True, ways=((0, 1), (1, 2), (0, 2)))
+    done = executed(three, 0, overlap=True, ways=((0, 1), (1, 2), (0, 2)))
     assert done.pop(threading.current_thread()) == ["F0", "F1", "B0", "B1"]
     assert sorted(done.values()) == [
         ["B0 1>0", "B1 1>0"],
@@ -76,7 +77,7 @@ def test_overlapped_ops_do_not_wait_for_what_they_send():
         assert over.wait(10)
         done.append(name(found, item))
 
-    walk(found, 0, True, Mailbox(Deadline(10)), compute, carry)
+    execute(found, 0, True, StepTensors(Deadline(10)), compute, carry)
     assert done[:4] == ["F0", "F1", "B0", "B1"] and len(done) == 8
 
 
@@ -84,37 +85,37 @@ def test_overlapped_ops_do_not_wait_for_what_they_send():
 @pytest.mark.parametrize("fails", ["F1", "F1 0>1"])
 def test_the_first_error_ends_the_step(overlap, fails):
     """Nobody waits for a tensor that will not come any more."""
-    found, mailbox = items_of(TWO, overlap), Mailbox(Deadline(30))
+    found, tensors = items_of(TWO, overlap), StepTensors(Deadline(30))
 
     def work(item):
         if name(found, item) == fails:
             raise KeyError("a mishap")
         if name(found, item).startswith("B0"):
-            mailbox.take(Key(0, False, 0), "a tensor that nobody makes")
+            tensors.take(TensorKey(0, False, 0), "a tensor that nobody makes")
 
     with pytest.raises(KeyError, match="a mishap"):
-        walk(found, 0, overlap, mailbox, work, work)
+        execute(found, 0, overlap, tensors, work, work)
 
 
 def test_transfers_that_do_not_end():
     found = items_of(TWO, overlap=True)
-    mailbox, stuck = Mailbox(Deadline(0.2)), threading.Event()
+    tensors, stuck = StepTensors(Deadline(0.2)), threading.Event()
     with pytest.raises(LateError, match=r"the transfers of stage 0 were not over within 0.2 s"):
-        walk(found, 0, True, mailbox, lambda item: None, lambda item: stuck.wait(10))
+        execute(found, 0, True, tensors, lambda item: None, lambda item: stuck.wait(10))
     stuck.set()
 
 
-def test_mailbox():
-    box = Mailbox(Deadline(0.1))
-    key, other = Key(0, True, 1), Key(0, False, 1)
-    box.put(key, "tensor")
-    assert box.take(key, "it") == "tensor"
+def test_tensors_are_put_once_and_taken_once():
+    tensors = StepTensors(Deadline(0.1))
+    key, other = TensorKey(0, True, 1), TensorKey(0, False, 1)
+    tensors.put(key, "tensor")
+    assert tensors.take(key, "it") == "tensor"
     with pytest.raises(LateError, match=r"it did not come within 0\.1 s"):
-        box.take(key, "it")  # what is taken is gone
+        tensors.take(key, "it")  # what is taken is gone
     with pytest.raises(LateError, match=r"activation 0>1 did not come within 0.1 s"):
-        box.take(other, "activation 0>1")
-    box.fail(KeyError(1))
-    box.fail(KeyError(2))
+        tensors.take(other, "activation 0>1")
+    tensors.fail(KeyError(1))
+    tensors.fail(KeyError(2))
     with pytest.raises(Stopped):
-        box.take(key, "it")
-    assert box.error.args == (1,)
+        tensors.take(key, "it")
+    assert tensors.error.args == (1,)

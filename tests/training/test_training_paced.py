@@ -7,9 +7,8 @@ import reshard_lab as rl
 from reshard_lab.pipelining.ops import FORWARD, Op
 from reshard_lab.runtime.calls import Deadline
 from reshard_lab.training import Transformer
-from reshard_lab.training.mailbox import Key, Mailbox
-from reshard_lab.training.pace import Pace
-from reshard_lab.training.role import Role
+from reshard_lab.training.compute import PacedCompute, StepTensors
+from reshard_lab.training.config import StageRank, TensorKey
 from support.training_jobs import two_by_two
 
 torch = pytest.importorskip("torch")
@@ -17,22 +16,22 @@ SIZES = Transformer(blocks=2, hidden=16, heads=2, sequence=6)
 
 
 def paced(device, delivers=True):
-    made = Pace(Role.of(two_by_two(), device), delivers)
+    made = PacedCompute(StageRank.of(two_by_two(), device), delivers)
     made.begin(Deadline(5))
     return made
 
 
 def ran(device, kind, microbatch, given=None, delivers=True):
     """What leaves, when ``given`` has come."""
-    mailbox = Mailbox(Deadline(0.1))
+    tensors = StepTensors(Deadline(0.1))
     for key, tensor in (given or {}).items():
-        mailbox.put(key, tensor)
-    return paced(device, delivers).run(Op(kind, microbatch, 0), mailbox, lambda: None)
+        tensors.put(key, tensor)
+    return paced(device, delivers).run(Op(kind, microbatch, 0), tensors, lambda: None)
 
 
 def whole(microbatch):
     """The tensor that stage 0 makes, put together from what its two devices make."""
-    key = Key(0, True, microbatch)
+    key = TensorKey(0, True, microbatch)
     return torch.cat([ran(device, FORWARD, microbatch)[key] for device in (0, 1)]), key
 
 

@@ -7,16 +7,16 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab.pipelining.ops import Op
-from reshard_lab.training import gather
-from reshard_lab.training.settle import planned
-from support.training_jobs import settled
+from reshard_lab.training import results
+from reshard_lab.training.resolve import with_plans
+from support.training_jobs import resolved
 
 NO = np.nan  # where a device takes no part
 PACE_S = (9.0, 3.0, 1.0, 2.0)
 """Seconds of every op and transfer, by step; the first is a warm-up."""
 
 
-def small_job():
+def small_config():
     """``F0`` on stage 0 (devices 0, 1), what it made to stage 1 (devices 2, 3), ``F0`` there."""
     return SimpleNamespace(
         devices=(0, 1, 2, 3),
@@ -39,8 +39,8 @@ def noted(began, ended, starts, ends):
 
 
 def times_of(*devices):
-    results = gather.Results(dict(enumerate(noted(*d) for d in devices)), None, [])
-    return gather._times(small_job(), results)
+    saved = results.Results(dict(enumerate(noted(*d) for d in devices)), None, [])
+    return results.step_times(small_config(), saved)
 
 
 def test_a_step_lasts_from_the_first_beginning_to_the_last_end():
@@ -54,7 +54,7 @@ def test_a_step_lasts_from_the_first_beginning_to_the_last_end():
         (1.1, 5.9, [NO, 1.2, 3.6], [NO, 3.3, 5.5]),
     )
     assert times.began.tolist() == [0.8]
-    assert times.lasted.tolist() == pytest.approx([5.2])
+    assert times.durations.tolist() == pytest.approx([5.2])
     assert times.starts.tolist() == [[1.5, 2.4, 3.6]]
     assert times.ends.tolist() == [[2.5, 3.4, 5.5]]
 
@@ -74,28 +74,30 @@ def test_ops_last_the_median_of_what_was_measured():
     """By kind and stage; transfers are not counted."""
     starts = np.zeros((3, 3))
     ends = np.array([[1.0, 80.0, 4.0], [2.0, 90.0, 4.5], [9.0, 70.0, 40.0]])
-    times = gather.Timing(np.zeros(3), np.ones(3), starts, ends)
-    assert gather._durations(small_job(), times) == {("F", 0): 2.0, ("F", 1): 4.5}
+    times = results.StepTimes(np.zeros(3), np.ones(3), starts, ends)
+    assert results.op_durations(small_config(), times) == {("F", 0): 2.0, ("F", 1): 4.5}
 
 
 def run_of(pace_s):
     """A record of steps in which every op and transfer takes that long, one after the other."""
-    job, placed = settled(steps=len(pace_s) - 1, warmup=1)
-    job, plans = planned(job, "broadcast", placed)
-    count, pace = len(job.graph.ops), np.array(pace_s)
+    config, placed = resolved(steps=len(pace_s) - 1, warmup=1)
+    config, plans = with_plans(config, "broadcast", placed)
+    count, pace = len(config.graph.ops), np.array(pace_s)
     began = 1000.0 * np.arange(len(pace))
     starts = began[:, None] + pace[:, None] * np.arange(count)
-    stages, targets = np.array(job.graph.stages), np.array(job.graph.targets)
+    stages, targets = np.array(config.graph.stages), np.array(config.graph.targets)
     found = {}
-    for device in job.devices:
-        part = (stages == job.stage_of(device)) | (targets == job.stage_of(device))
+    for device in config.devices:
+        part = (stages == config.stage_of(device)) | (targets == config.stage_of(device))
         found[device] = {
             "began": began,
             "ended": began + pace * count,
             "starts": np.where(part, starts, NO),
             "ends": np.where(part, starts + pace[:, None], NO),
         }
-    return gather.record(job, plans, "broadcast", gather.Results(found, None, []), {}), count
+    return results.gather_run(
+        config, plans, "broadcast", results.Results(found, None, []), {}
+    ), count
 
 
 def test_the_step_of_median_time_is_shown():

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.planning import Plan
 from reshard_lab.runtime.emulated import EmulatedCluster
+from reshard_lab.runtime.launch import open_pool
 from reshard_lab.runtime.pool import Pool, PoolJob
 from reshard_lab.runtime.protocol import Position
-from reshard_lab.training.gather import read, record
-from reshard_lab.training.job import Job
-from reshard_lab.training.member import JOB, OVER, PLAN, RUNS, WAITS
-from reshard_lab.training.record import TrainingRun
-from reshard_lab.training.settle import Paced, Stages, planned, settle
-from reshard_lab.training.transformer import Transformer
-from reshard_lab.training.unet import UNet
-from reshard_lab.training.venue import find_venue
+from reshard_lab.training.config import TrainingConfig
+from reshard_lab.training.executor import CONFIG, OVER, PLAN, RUNS, WAITS
+from reshard_lab.training.models import Transformer, UNet
+from reshard_lab.training.resolve import Paced, Stages, resolve_config, with_plans
+from reshard_lab.training.results import TrainingRun, gather_run, read_results
 
 
 def train(
@@ -52,9 +50,9 @@ def train(
         weights.
     stages:
         by stage a Mesh (or its shape) and the spec of boundary tensors there, samples first.
-        Mesh axes that cut samples are data-parallel, the others operator-parallel; axes may cut
+        Mesh axes that cut samples are data-parallel, the others tensor-parallel; axes may cut
         further dimensions as well. Default: two stages (or one a list) of two devices, by turns
-        data- and operator-parallel.
+        data- and tensor-parallel.
     microbatches:
         4 unless given; they must divide ``batch``, the samples of a step.
     strategy:
@@ -79,9 +77,9 @@ def train(
     Raises ReshardError, before any process is started, for what cannot work, and for what goes
     wrong on any device, naming it and its last op or transfer.
     """
-    venue = find_venue(where, cluster)
-    job, placed = settle(
-        cluster=venue.cluster,
+    config, placed = resolve_config(
+        where=where,
+        cluster=cluster,
         model=model,
         schedule=schedule,
         stages=stages,
@@ -98,22 +96,21 @@ def train(
         check=check,
         timeout_s=timeout_s,
     )
-    opened = venue.for_devices(placed, job.devices)
-    pool = opened.pool
-    pool.check_devices("training run", job.devices)
-    job, plans = planned(job, strategy, opened.cluster)
-    with opened.held:
-        results = pool.carry_out(_pool_job(job, plans, pool.devices), partial(read, job))
-        return record(job, plans, strategy, results, opened.stamp(results.cpu))
-
-
-def _pool_job(job: Job, plans: list[Plan], devices: tuple[int, ...]) -> PoolJob:
-    """The job for the workers of a pool, its idle ones included."""
-    files = {PLAN.format(number): made.to_json() for number, made in enumerate(plans)}
-    files[JOB] = job.to_json()
-    return PoolJob(
-        "the training run", devices, {"do": "train"}, files, job.timeout_s, partial(last_item, job)
+    pool = open_pool(where, placed, config.devices) if isinstance(where, str) else where
+    pool.check_devices("training run", config.devices)
+    config, plans = with_plans(config, strategy, pool.cluster or placed)
+    files = {PLAN.format(number): plan.to_json() for number, plan in enumerate(plans)}
+    job = PoolJob(
+        "the training run",
+        pool.devices,  # idle ones too: all workers make the process groups
+        {"do": "train"},
+        files | {CONFIG: config.to_json()},
+        config.timeout_s,
+        partial(last_item, config),
     )
+    with pool if isinstance(where, str) else nullcontext():
+        results = pool.carry_out(job, partial(read_results, config))
+        return gather_run(config, plans, strategy, results, pool.stamp(results.cpu))
 
 
 _DOING = {
@@ -123,20 +120,20 @@ _DOING = {
 }
 
 
-def last_item(job: Job, device: int, position: Position | None) -> str:
+def last_item(config: TrainingConfig, device: int, position: Position | None) -> str:
     """What a device was doing, in words."""
-    if device not in job.devices:
+    if device not in config.devices:
         return "it takes no part in the run"
     if position is None or position.repeat == 0:
-        return f"it was setting up stage {job.stage_of(device)}"
-    stage, steps = job.stage_of(device), job.warmup + job.steps
+        return f"it was setting up stage {config.stage_of(device)}"
+    stage, steps = config.stage_of(device), config.warmup + config.steps
     if position.repeat > steps:
         return (
             f"all steps had been taken, and it was repeating step {position.repeat - steps} of "
-            f"{job.steps} alone, for comparison; check=False leaves that out"
+            f"{config.steps} alone, for comparison; check=False leaves that out"
         )
     doing = [
-        f"{_DOING[lane][done]} {job.item_text(item)}"
+        f"{_DOING[lane][done]} {config.item_text(item)}"
         for lane, (item, done) in position.lanes.items()
     ]
     what = ", ".join(doing) or "none yet"
