@@ -8,7 +8,7 @@ from reshard_lab.cli.arguments import add_task, task_data, task_of
 from reshard_lab.cli.output import Output
 from reshard_lab.errors import check_int
 from reshard_lab.layout import Layout
-from reshard_lab.plots.devices import panel
+from reshard_lab.plots.device_grid import layout_panel
 from reshard_lab.plots.text import mesh_text, side_by_side, unit_tasks_text
 from reshard_lab.resharding import ReshardingTask
 
@@ -47,5 +47,5 @@ def _mesh(task: ReshardingTask, layout: Layout, end: str) -> str:
     axes = "x".join(map(str, layout.mesh.shape))
     rule = "" if layout.rule == "chunk" else f", rule {layout.rule}"
     return mesh_text(
-        panel(f"{end}: {layout.spec} on {axes}{rule}", layout, task.shape, task.cluster)
+        layout_panel(f"{end}: {layout.spec} on {axes}{rule}", layout, task.shape, task.cluster)
     )

@@ -5,13 +5,12 @@ All are SVG written here: the same bytes for the same record, and fast enough to
 
 from __future__ import annotations
 
-from reshard_lab.plots.devices import Panel, panel
+from reshard_lab.plots.device_grid import LayoutPanel, draw_mesh, layout_panel
 from reshard_lab.plots.export import export
 from reshard_lab.plots.gantt import draw_timeline, gantt, gantt_svg, gantts
 from reshard_lab.plots.layouts import draw_layout, draw_layouts, layout_svg
 from reshard_lab.plots.measured import draw_measured
 from reshard_lab.plots.memory import draw_memory
-from reshard_lab.plots.meshes import draw_mesh
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.records import draw_record
 from reshard_lab.plots.strategy import draw_strategy
@@ -21,7 +20,7 @@ from reshard_lab.plots.unit_tasks import draw_unit_tasks, unit_tasks_svg
 
 __all__ = [
     "Figure",
-    "Panel",
+    "LayoutPanel",
     "draw_layout",
     "draw_layouts",
     "draw_measured",
@@ -38,8 +37,8 @@ __all__ = [
     "gantt",
     "gantt_svg",
     "gantts",
+    "layout_panel",
     "layout_svg",
-    "panel",
     "stacked",
     "unit_tasks_svg",
 ]

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from reshard_lab.boxes import Box, box_text, box_volume, check_shape
-from reshard_lab.errors import ReshardError, check_int, check_type
+from reshard_lab.errors import check_int, check_type
 from reshard_lab.layout import Layout
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
-from reshard_lab.plots.devices import LEFT, Mark, Panel, devices, mesh_words, panel, slices_of
+from reshard_lab.plots.device_grid import (
+    LEFT,
+    Highlight,
+    LayoutPanel,
+    check_drawable,
+    device_grid,
+    layout_panel,
+    mesh_words,
+    shape_text,
+    slices_of,
+)
 from reshard_lab.plots.plane import choose_axes, cut_up, plane
 from reshard_lab.resharding import ReshardingTask, UnitTask
 
-MOST = 256
-"""Devices that one panel shows at most: beyond that nobody can read it."""
 _TOP, _GAP = 74.0, 52.0
 _PAGE = 1080.0  # panels wider than this together go below each other
 
@@ -28,9 +36,9 @@ def draw_layout(
     """One layout as a figure; ``axes`` chooses the two dimensions drawn."""
     check_type("layout", layout, Layout)
     sizes = check_shape(shape)
-    shown = panel(title or layout_title(layout), layout, sizes)
+    shown = layout_panel(title or layout_title(layout), layout, sizes)
     alt = _alt([shown], sizes)
-    caption = f"A tensor of shape {times(sizes)} under {layout_title(layout)}. {_LEGEND}"
+    caption = f"A tensor of shape {shape_text(sizes)} under {layout_title(layout)}. {_LEGEND}"
     return svg.figure(layout_svg(sizes, [shown], axes, alt), caption, alt)
 
 
@@ -51,12 +59,12 @@ def draw_layouts(
     ends = (("Source", task.src), ("Destination", task.dst))
     marks = (None, None) if unit is None else (_holds(unit), _needs(unit))
     shown = [
-        panel(f"{name}: {layout_title(layout)}", layout, task.shape, task.cluster, mark)
+        layout_panel(f"{name}: {layout_title(layout)}", layout, task.shape, task.cluster, mark)
         for (name, layout), mark in zip(ends, marks, strict=True)
     ]
     alt = _alt(shown, task.shape)
     caption = (
-        f"A tensor of shape {times(task.shape)} before and after: "
+        f"A tensor of shape {shape_text(task.shape)} before and after: "
         f"{layout_title(task.src)}, then {layout_title(task.dst)}. {_LEGEND}"
     )
     if unit is not None:
@@ -66,7 +74,7 @@ def draw_layouts(
 
 def layout_svg(
     shape: Iterable[int],
-    panels: Sequence[Panel],
+    panels: Sequence[LayoutPanel],
     axes: Sequence[int] | None = None,
     alt: str | None = None,
 ) -> str:
@@ -77,13 +85,9 @@ def layout_svg(
     same slice share its colour.
     """
     sizes = check_shape(shape)
-    for one in check_type("panels", panels, Sequence, "plots.panel makes each"):
-        check_type("each of panels", one, Panel, "plots.panel makes one")
-        if len(one.boxes) > MOST:
-            raise ReshardError(
-                f"a picture shows up to {MOST} devices, but '{one.title}' has {len(one.boxes)}; "
-                "draw a smaller mesh"
-            )
+    for one in check_type("panels", panels, Sequence, "plots.layout_panel makes each"):
+        check_type("each of panels", one, LayoutPanel, "plots.layout_panel makes one")
+        check_drawable(f"'{one.title}'", len(one.boxes))
     chosen = choose_axes(sizes, (b for p in panels for b in p.boxes.values()), axes)
     made = [_draw(p, sizes, chosen) for p in panels]
     across = sum(w for w, _, _ in made) + _GAP * (len(made) - 1) <= _PAGE
@@ -95,8 +99,7 @@ def layout_svg(
             x += _GAP
         elif index:
             y, x = height + 16, 0.0
-        place = f"translate({svg.number(x)} {svg.number(y)})"
-        parts.append(f'<g transform="{place}">{"".join(drawn)}</g>')
+        parts.append(svg.moved(x, y, drawn))
         x += wide
         width, height = max(width, x), max(height, y + high)
     return svg.document(width, height, parts, alt or _alt(panels, sizes))
@@ -104,38 +107,29 @@ def layout_svg(
 
 def layout_title(layout: Layout) -> str:
     """A layout in words."""
-    return f"{layout.spec} on a mesh of {times(layout.mesh.shape)}"
-
-
-def times(sizes: Sequence[int]) -> str:
-    """Sizes as people write them.
-
-    >>> times((4, 8)), times(())
-    ('4×8', '()')
-    """
-    return "×".join(map(str, sizes)) if sizes else "()"
+    return f"{layout.spec} on a mesh of {shape_text(layout.mesh.shape)}"
 
 
 _LEGEND = "Each distinct slice has a colour; devices that hold the same one are replicas."
 
 
 def _draw(
-    shown: Panel, shape: tuple[int, ...], axes: tuple[int, ...]
+    shown: LayoutPanel, shape: tuple[int, ...], axes: tuple[int, ...]
 ) -> tuple[float, float, list[str]]:
     """Width, height and parts of one panel."""
     slices = slices_of(shown.boxes)
-    at = tuple(lo for lo, _ in shown.mark.box) if shown.mark else ()
+    at = tuple(lo for lo, _ in shown.highlight.box) if shown.highlight else ()
     frame = plane(shape, axes, 250, 180, 44, at)
     named = [(box, device_list(members)) for box, members in slices.items()]
     parts = [svg.label(8, 22, shown.title, 14, font_weight="bold")]
-    marked = shown.mark.box if shown.mark else None
+    marked = shown.highlight.box if shown.highlight else None
     tensor, complete = cut_up(frame, LEFT, _TOP, named, (12, 10, 9), marked)
     parts += tensor
     bottom = _TOP + frame.height + 20
     hidden = [
         f"dim {d} = {frame.index(d)}" for d in range(len(shape)) if d not in axes and shape[d] > 1
     ]
-    notes = [shown.mark.words] if shown.mark else []
+    notes = [shown.highlight.words] if shown.highlight else []
     notes += ["drawn at " + ", ".join(hidden)] if hidden else []
     notes += [] if complete else ["some pieces are too small for their devices' numbers"]
     for words in notes:
@@ -143,30 +137,30 @@ def _draw(
         bottom += 18
     mesh = mesh_words(shown.mesh)
     parts.append(svg.label(8, bottom + 14, mesh, 12))
-    wide, high, drawn = devices(shown, slices, frame, bottom + 24)
+    wide, high, drawn = device_grid(shown, slices, frame, bottom + 24)
     texts = [svg.text_width(shown.title, 14) * 1.1, svg.text_width(mesh, 12)]
     texts.append(LEFT + svg.widest(notes, 11))
     return max(wide, LEFT + frame.width + 12, 12 + max(texts)), high, parts + drawn
 
 
-def _holds(unit: UnitTask) -> Mark:
+def _holds(unit: UnitTask) -> Highlight:
     """The mark of a unit task at the source."""
     words = f"{box_text(unit.box)} outlined: {_count(unit.senders)} may send it"
-    return Mark(unit.box, dict.fromkeys(unit.senders, "may send"), words)
+    return Highlight(unit.box, dict.fromkeys(unit.senders, "may send"), words)
 
 
-def _needs(unit: UnitTask) -> Mark:
+def _needs(unit: UnitTask) -> Highlight:
     """The mark of a unit task at the destination."""
     does = {d: "has it already" if d in unit.senders else "receives" for d in unit.receivers}
     words = f"{box_text(unit.box)} outlined: it goes to {_count(unit.receivers)}"
-    return Mark(unit.box, does, words)
+    return Highlight(unit.box, does, words)
 
 
 def _count(members: Sequence[int]) -> str:
     return f"{'device' if len(members) == 1 else 'devices'} {device_list(members)}"
 
 
-def _alt(panels: Sequence[Panel], shape: tuple[int, ...]) -> str:
+def _alt(panels: Sequence[LayoutPanel], shape: tuple[int, ...]) -> str:
     """The picture in words: which devices hold which box, and which none."""
     held = []
     for p in panels:
@@ -176,10 +170,10 @@ def _alt(panels: Sequence[Panel], shape: tuple[int, ...]) -> str:
             if not box_volume(box):
                 empty[box] = (*empty.get(box, ()), device)
         words += [_holding(ds, f"nothing, {box_text(box)}") for box, ds in empty.items()]
-        if p.mark:
-            words.append(p.mark.words)
+        if p.highlight:
+            words.append(p.highlight.words)
         held.append(f"{p.title}: " + "; ".join(words))
-    return f"Tensor of shape {times(shape)}. " + ". ".join(held) + "."
+    return f"Tensor of shape {shape_text(shape)}. " + ". ".join(held) + "."
 
 
 def _holding(members: Sequence[int], what: str) -> str:

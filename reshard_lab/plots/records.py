@@ -13,10 +13,10 @@ from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.planning.gantt import Gantt
 from reshard_lab.planning.record import Plan
 from reshard_lab.planning.traffic import Traffic
+from reshard_lab.plots.device_grid import draw_mesh, shape_text
 from reshard_lab.plots.gantt import draw_timeline, gantt
-from reshard_lab.plots.layouts import draw_layout, draw_layouts, layout_title, times
+from reshard_lab.plots.layouts import draw_layout, draw_layouts, layout_title
 from reshard_lab.plots.measured import draw_measured
-from reshard_lab.plots.meshes import draw_mesh
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.svg import Figure, figure
 from reshard_lab.plots.traffic import draw_traffic
@@ -58,7 +58,7 @@ def _layout(layout: Layout) -> Figure:
     cut = zip(sizes, layout.spec.dims, strict=True)
     shape = tuple(n if axes else _WHOLE for n, axes in cut)
     made = draw_layout(layout, shape)
-    words = f"{layout_title(layout)}, on a tensor of {times(shape)} as an example. "
+    words = f"{layout_title(layout)}, on a tensor of {shape_text(shape)} as an example. "
     return figure(made.svg, words + made.caption.partition(". ")[2], made.alt)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from reshard_lab.boxes import Box, box_text, box_volume, intersect
 from reshard_lab.cluster import Cluster
 from reshard_lab.planning.explain import device_list, table
-from reshard_lab.plots.devices import Panel, slices_of
+from reshard_lab.plots.device_grid import LayoutPanel, slices_of
 from reshard_lab.resharding import ReshardingTask, UnitTask, nic_hosts
 from reshard_lab.units import format_bytes
 
@@ -16,10 +16,10 @@ WIDTH = 100
 """Columns that a drawn mesh may take; wider ones are listed by slice."""
 
 
-def mesh_text(shown: Panel) -> str:
+def mesh_text(shown: LayoutPanel) -> str:
     """The mesh of a layout as a grid, in each cell a device and the box it holds.
 
-    >>> print(mesh_text(Panel("S0 on 2", (2,), {0: ((0, 2),), 1: ((2, 4),)})))
+    >>> print(mesh_text(LayoutPanel("S0 on 2", (2,), {0: ((0, 2),), 1: ((2, 4),)})))
     S0 on 2
       +----------+----------+
       | 0  [0:2] | 1  [2:4] |
@@ -124,7 +124,7 @@ def _by_slice(boxes: Mapping[int, Box]) -> list[str]:
     return table([*rows, *([("  empty", f"devices {device_list(empty)}")] if empty else [])])
 
 
-def _head(shown: Panel, devices: Sequence[int]) -> str:
+def _head(shown: LayoutPanel, devices: Sequence[int]) -> str:
     """Left of a row of the grid: its host, where the whole row is on one."""
     hosts = {shown.hosts[d] for d in devices} if shown.hosts else set()
     return f"host {hosts.pop()}  " if len(hosts) == 1 else ""

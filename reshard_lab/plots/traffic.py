@@ -64,8 +64,7 @@ def _svg(shown: Mapping[str, Traffic], alt: str) -> str:
             x, y = 0.0, y + row_high + 12
             row_high = 0.0
         x += _GAP if x else 0.0
-        place = f"translate({svg.number(x)} {svg.number(y)})"
-        parts.append(f'<g transform="{place}">{"".join(drawn)}</g>')
+        parts.append(svg.moved(x, y, drawn))
         x += across
         wide, row_high = max(wide, x), max(row_high, high)
     return svg.document(wide + 12, y + row_high + 8, parts, alt)

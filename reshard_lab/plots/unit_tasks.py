@@ -9,7 +9,7 @@ from reshard_lab.boxes import Box, box_text, box_volume, check_shape, intersect
 from reshard_lab.errors import check_bool, check_int, check_type
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
-from reshard_lab.plots.devices import slices_of
+from reshard_lab.plots.device_grid import slices_of
 from reshard_lab.plots.plane import Plane, choose_axes, piece, plane
 from reshard_lab.resharding import ReshardingTask, UnitTask
 from reshard_lab.units import format_bytes

@@ -256,7 +256,7 @@ def test_pictures_are_the_same_in_every_process():
 
 def test_meshes_as_text():
     layout = rl.Layout(rl.Mesh([[0, 1], [2, 3]]), "S0R")
-    shown = plots.panel("S0R", layout, (3, 2))
+    shown = plots.layout_panel("S0R", layout, (3, 2))
     assert mesh_text(shown) == (
         "S0R\n"
         "  +---------------+---------------+\n"
@@ -269,7 +269,7 @@ def test_meshes_as_text():
 
 def test_meshes_too_wide_for_a_terminal_are_listed_by_slice():
     layout = rl.Layout(rl.Mesh(range(64)), "S0")
-    text = mesh_text(plots.panel("S0 on 64", layout, (96,)))
+    text = mesh_text(plots.layout_panel("S0 on 64", layout, (96,)))
     lines = text.splitlines()
     assert lines[1] == "  [0:2]    devices 0"
     assert lines[48] == "  [94:96]  devices 47"

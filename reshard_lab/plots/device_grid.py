@@ -1,4 +1,4 @@
-"""The devices of a mesh drawn one by one: a card with its piece of the tensor, or a chip."""
+"""Meshes drawn device by device: as numbers, or each with its piece of the tensor."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from reshard_lab.boxes import Box, box_text, box_volume
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import check_type
+from reshard_lab.errors import ReshardError, check_type
 from reshard_lab.layout import Layout
+from reshard_lab.mesh import Mesh
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
 from reshard_lab.plots.plane import Plane, outline, piece, plane
@@ -18,10 +19,13 @@ LEFT = 60.0
 """Pixels left of the devices, for the names of rows."""
 _CARDS = (4, 16)  # meshes of up to 4 columns and 16 devices show each device's piece
 _CHIP, _CHIP_HIGH, _CHIPS = 34.0, 26.0, 16
+_CELL, _CELL_HIGH, _MESH_LEFT, _COLOR = 40.0, 30.0, 70.0, 1
 _THICK = 4.0
+MOST_DEVICES = 256
+"""Devices that one panel shows at most: beyond that nobody can read it."""
 
 
-class Mark(NamedTuple):
+class Highlight(NamedTuple):
     """A box to point at, and the devices that have to do with it."""
 
     box: Box
@@ -31,7 +35,7 @@ class Mark(NamedTuple):
     """A sentence for below the tensor."""
 
 
-class Panel(NamedTuple):
+class LayoutPanel(NamedTuple):
     """One layout to draw, as plain numbers."""
 
     title: str
@@ -41,33 +45,69 @@ class Panel(NamedTuple):
     """``{device: box}`` in row-major order of the mesh."""
     hosts: Mapping[int, int] | None = None
     """``{device: host}``, where known."""
-    mark: Mark | None = None
+    highlight: Highlight | None = None
 
 
-def panel(
+def layout_panel(
     title: str,
     layout: Layout,
     shape: Iterable[int],
     cluster: Cluster | None = None,
-    mark: Mark | None = None,
-) -> Panel:
+    highlight: Highlight | None = None,
+) -> LayoutPanel:
     """The panel of ``layout`` for a tensor of ``shape``."""
     devices = check_type("layout", layout, Layout).mesh.devices
     hosts = None if cluster is None else {d: cluster.host_of(d) for d in devices}
-    return Panel(title, layout.mesh.shape, layout.boxes(shape), hosts, mark)
+    return LayoutPanel(title, layout.mesh.shape, layout.boxes(shape), hosts, highlight)
+
+
+def check_drawable(what: str, devices: int) -> None:
+    """Raise ReshardError where nobody could read so many devices."""
+    if devices > MOST_DEVICES:
+        raise ReshardError(
+            f"a picture shows up to {MOST_DEVICES} devices, but {what} has {devices}; "
+            "draw a smaller mesh"
+        )
+
+
+def draw_mesh(mesh: Mesh) -> svg.Figure:
+    """``mesh`` as a figure: rows along its last axis, named by the place on the other axes."""
+    check_drawable("the mesh", check_type("mesh", mesh, Mesh).size)
+    rows = mesh_rows(mesh.shape, mesh.devices)
+    left = max(_MESH_LEFT, row_room([name for name, _ in rows]))
+    parts = [svg.label(12, 20, mesh_words(mesh.shape), 12)]
+    y, right = 32.0, 0.0
+    for name, members in rows:
+        if name:
+            parts.append(svg.label(left - 8, y + _CELL_HIGH / 2 + 4, f"row {name}", 11, "end"))
+        for start in range(0, len(members), _CHIPS):
+            x = left
+            for device in members[start : start + _CHIPS]:
+                parts += _numbered(x, y, _CELL, _CELL_HIGH, device, 11, _COLOR)
+                x += _CELL
+            right, y = max(right, x), y + _CELL_HIGH
+        y += 4
+    alt = "; ".join(
+        f"row {name}: devices {', '.join(map(str, members))}" if name else device_list(members)
+        for name, members in rows
+    )
+    width = max(right + 12, 24 + svg.text_width(mesh_words(mesh.shape)))
+    words = f"A mesh of {shape_text(mesh.shape)}, {mesh.size} device{'s' * (mesh.size > 1)}."
+    alt = f"{words} {mesh_words(mesh.shape).capitalize()}. {alt}."
+    return svg.figure(svg.document(width, y + 8, parts, alt), words, alt)
 
 
 def slices_of(boxes: Mapping[int, Box]) -> dict[Box, tuple[int, ...]]:
     """Distinct non-empty boxes in order of their first device, each with its devices."""
-    found: dict[Box, tuple[int, ...]] = {}
+    slices: dict[Box, tuple[int, ...]] = {}
     for device, box in boxes.items():
         if box_volume(box):
-            found[box] = (*found.get(box, ()), device)
-    return found
+            slices[box] = (*slices.get(box, ()), device)
+    return slices
 
 
-def devices(
-    shown: Panel, slices: Mapping[Box, tuple[int, ...]], frame: Plane, top: float
+def device_grid(
+    shown: LayoutPanel, slices: Mapping[Box, tuple[int, ...]], frame: Plane, top: float
 ) -> tuple[float, float, list[str]]:
     """The mesh from ``top`` down, a card or a chip a device; right edge, bottom edge and parts.
 
@@ -84,7 +124,7 @@ def devices(
         longest = max(svg.widest(text, 10.5) for text in lines.values())
         tall = max(map(len, lines.values()))
         noted = len(slices) < len(shown.boxes)  # some device is a replica, or empty
-        more = noted + (shown.mark is not None)
+        more = noted + (shown.highlight is not None)
         size = max(92.0, longest + 10, small.width + 12), small.height + 34 + 14 * (tall + more)
     parts: list[str] = []
     left = max(LEFT, row_room([name for name, _ in rows]))
@@ -98,29 +138,30 @@ def devices(
                 if full:
                     parts += _card(shown, small, x, y, size, device, slices, index, lines[device])
                 else:
-                    found = index.get(shown.boxes[device])
-                    parts += chip(x, y, device, found, _marked(shown, device) != "")
+                    parts += _chip(x, y, device, index.get(shown.boxes[device]))
+                    if _does(shown, device):
+                        box = x, y, _CHIP, _CHIP_HIGH
+                        parts.append(svg.inner_outline(*box, _THICK))
                 x += size[0] + (6 if full else 2)
             right, y = max(right, x), y + size[1] + (8 if full else 2)
         y += 0 if full else 4
     return right, y + 4, parts
 
 
-def chip(x: float, y: float, device: int, index: int | None, marked: bool = False) -> list[str]:
+def _chip(x: float, y: float, device: int, index: int | None) -> list[str]:
     """A device as its number on the colour of its slice, white if empty."""
-    middle, centre = x + _CHIP / 2, y + _CHIP_HIGH / 2
-    parts = []
     if index is not None:
-        parts = [svg.cell(x, y, _CHIP, _CHIP_HIGH, index)]
-        parts += svg.centred(middle, centre, str(device), 10, index)
-    else:
-        style = {"fill": svg.PAPER, "stroke": svg.INK, "stroke_dasharray": "3 2"}
-        parts = [svg.rect(x, y, _CHIP, _CHIP_HIGH, **style)]
-        parts.append(svg.label(middle, centre + 3.6, str(device), 10, "middle"))
-    if marked:
-        inside = x + _THICK / 2, y + _THICK / 2, _CHIP - _THICK, _CHIP_HIGH - _THICK
-        parts.append(svg.rect(*inside, fill="none", stroke=svg.INK, stroke_width=_THICK))
-    return parts
+        return _numbered(x, y, _CHIP, _CHIP_HIGH, device, 10, index)
+    style = {"fill": svg.PAPER, "stroke": svg.INK, "stroke_dasharray": "3 2"}
+    number = svg.label(x + _CHIP / 2, y + _CHIP_HIGH / 2 + 3.6, str(device), 10, "middle")
+    return [svg.rect(x, y, _CHIP, _CHIP_HIGH, **style), number]
+
+
+def _numbered(
+    x: float, y: float, width: float, height: float, device: int, size: float, index: int
+) -> list[str]:
+    number = svg.centred(x + width / 2, y + height / 2, str(device), size, index)
+    return [svg.cell(x, y, width, height, index), *number]
 
 
 def mesh_rows(mesh: Sequence[int], members: Sequence[int]) -> list[tuple[str, tuple[int, ...]]]:
@@ -152,7 +193,7 @@ def mesh_words(mesh: Sequence[int]) -> str:
 
 
 def _card(
-    shown: Panel,
+    shown: LayoutPanel,
     frame: Plane,
     x: float,
     y: float,
@@ -165,7 +206,7 @@ def _card(
     """One device: its number, its piece inside the tensor, the box, and whose replica it is."""
     box = shown.boxes[device]
     same = slices.get(box, (device,))
-    does = _marked(shown, device)
+    does = _does(shown, device)
     dashes = None if same[0] == device else "5 3"
     style: dict[str, Any] = {"stroke_dasharray": dashes, "stroke_width": _THICK if does else None}
     parts = [svg.rect(x, y, *size, fill="none", stroke=svg.INK, rx=4, **style)]
@@ -173,8 +214,8 @@ def _card(
     left = middle - frame.width / 2
     parts.append(svg.label(middle, y + 16, f"device {device}", 12, "middle", font_weight="bold"))
     parts += piece(frame, left, y + 24, box, index.get(box, 0), elements=True)
-    if does and shown.mark:
-        parts.append(outline(frame, left, y + 24, shown.mark.box, 2))
+    if does and shown.highlight:
+        parts.append(outline(frame, left, y + 24, shown.highlight.box, 2))
     at = y + 24 + frame.height
     for words in lines:
         at += 14
@@ -187,9 +228,9 @@ def _card(
     return parts
 
 
-def _marked(shown: Panel, device: int) -> str:
-    """What ``device`` does with the marked box; empty if nothing."""
-    return shown.mark.devices.get(device, "") if shown.mark else ""
+def _does(shown: LayoutPanel, device: int) -> str:
+    """What ``device`` does with the highlighted box; empty if nothing."""
+    return shown.highlight.devices.get(device, "") if shown.highlight else ""
 
 
 def _replicas(device: int, same: Sequence[int], room: float) -> str:
@@ -202,7 +243,9 @@ def _replicas(device: int, same: Sequence[int], room: float) -> str:
     return words if svg.text_width(words, 10.5) <= room - 4 else f"and {len(same) - 1} others"
 
 
-def _row_name(name: str, shown: Panel, members: Sequence[int], x: float, y: float) -> list[str]:
+def _row_name(
+    name: str, shown: LayoutPanel, members: Sequence[int], x: float, y: float
+) -> list[str]:
     """What ends at ``x``, left of a row: its place on the mesh, and its host if all share one."""
     if not name and len(shown.mesh) > 1:
         return []
@@ -219,3 +262,12 @@ def _box_lines(box: Box) -> list[str]:
     if svg.text_width(words, 10.5) <= 110:
         return [words]
     return [f"dim {d}: {lo}:{hi}" for d, (lo, hi) in enumerate(box)]
+
+
+def shape_text(sizes: Sequence[int]) -> str:
+    """Sizes as people write them.
+
+    >>> shape_text((4, 8)), shape_text(())
+    ('4×8', '()')
+    """
+    return "×".join(map(str, sizes)) if sizes else "()"
