@@ -1,4 +1,4 @@
-"""Lower bounds of a set of unit tasks, on plain numbers.
+"""Lower bounds of a set of unit tasks, on plain numbers, and the rows of linear programs.
 
 Two bounds are kept apart everywhere. The *fluid* bound holds for any schedule, tasks cut and
 shared out at will; the *unsplit* bound holds for schedules of whole tasks only.
@@ -8,11 +8,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 _FINEST = 1e-6
 """Smallest common unit that counts as one, as part of the longest duration."""
+
+
+class Rows:
+    """Rows of a linear program by key, put together entry by entry."""
+
+    def __init__(self, keys: Iterable[Hashable] = ()) -> None:
+        self.number: dict[Hashable, int] = {key: i for i, key in enumerate(keys)}
+        self._entries: list[tuple[int, int, float]] = []
+
+    def add(self, key: Hashable, column: int, value: float = 1.0) -> None:
+        """Set one coefficient; a key not met before gets the next row."""
+        row = self.number.setdefault(key, len(self.number))
+        self._entries.append((row, column, value))
+
+    def matrix(self, columns: int) -> csr_array:
+        """The sparse matrix of all rows."""
+        from scipy.sparse import csr_array
+
+        row, column, value = zip(*self._entries, strict=True)
+        return csr_array((value, (row, column)), shape=(len(self.number), columns))
 
 
 def fluid_bound(
@@ -49,9 +73,8 @@ def unsplit_bound(durations: Iterable[float], fluid: float) -> float:
     No schedule is shorter than its longest task. And where all durations are multiples of one
     unit, so is every start in a schedule that leaves no needless gap, and so is the makespan.
     """
-    lasts = set(durations)
-    bound = max(fluid, max(lasts, default=0.0))
-    return round_up(bound, common_unit(lasts))
+    distinct = set(durations)
+    return round_up(max(fluid, max(distinct, default=0.0)), common_unit(distinct))
 
 
 def common_unit(values: Iterable[float]) -> float | None:
@@ -94,8 +117,8 @@ def fractional_sender_load(
     groups = [(frozenset(key), total) for key, total in loads.items()]
     if not groups:
         return 0.0
-    members = [s for key, _ in groups for s in key]
-    if len(members) == len(set(members)):  # the sets are disjoint: each shares out on its own
+    senders = [s for key, _ in groups for s in key]
+    if len(senders) == len(set(senders)):  # the sets are disjoint: each shares out on its own
         return max(total / _speed_of(key, speed) for key, total in groups)
     return _by_linear_program(groups, speed)
 
@@ -114,41 +137,31 @@ def _by_linear_program(
     speed, |U| unless given. The level sets of an optimal dual solution contain the best such U.
     """
     from scipy.optimize import linprog
-    from scipy.sparse import csr_array
 
-    hosts = {h: i for i, h in enumerate(sorted({h for key, _ in groups for h in key}))}  # type: ignore[type-var]
-    pairs = [(g, hosts[h]) for g, (key, _) in enumerate(groups) for h in sorted(key)]  # type: ignore[type-var]
+    hosts = sorted({h for key, _ in groups for h in key})  # type: ignore[type-var]
     scale = max(total for _, total in groups)
     fastest = 1.0 if speed is None else max(speed[h] for h in hosts)
-    n = len(pairs)
-    group, host = np.array(pairs).T
-    column = np.arange(n)
-    # Variables: the share of each (group, sender), then the largest load.
-    shares = csr_array((np.ones(n), (group, column)), shape=(len(groups), n + 1))
-    load = csr_array(
-        (
-            np.concatenate([np.ones(n), [-_speed_of([h], speed) / fastest for h in hosts]]),
-            (
-                np.concatenate([host, np.arange(len(hosts))]),
-                np.concatenate([column, np.full(len(hosts), n)]),
-            ),
-        ),
-        shape=(len(hosts), n + 1),
-    )
-    cost = np.zeros(n + 1)
-    cost[n] = 1
+    # Columns: the share of each (group, sender), then the largest load.
+    pairs = [(g, h) for g, (key, _) in enumerate(groups) for h in sorted(key)]  # type: ignore[type-var]
+    largest = len(pairs)
+    shares, loads = Rows(range(len(groups))), Rows(hosts)
+    for column, (g, h) in enumerate(pairs):
+        shares.add(g, column)
+        loads.add(h, column)
+    for h in hosts:
+        loads.add(h, largest, -_speed_of([h], speed) / fastest)
     result = linprog(
-        cost,
-        A_ub=load,
+        np.eye(1, largest + 1, largest)[0],
+        A_ub=loads.matrix(largest + 1),
         b_ub=np.zeros(len(hosts)),
-        A_eq=shares,
+        A_eq=shares.matrix(largest + 1),
         b_eq=np.array([total / scale for _, total in groups]),
         method="highs",
     )
     weight = -np.asarray(result.ineqlin.marginals)
     best = 0.0
     for level in set(weight[weight > 0].tolist()):
-        chosen = {h for h, i in hosts.items() if weight[i] >= level}
+        chosen = {h for h, w in zip(hosts, weight, strict=True) if w >= level}
         inside = math.fsum(total for key, total in groups if key <= chosen)
         best = max(best, inside / _speed_of(chosen, speed))
     return best

@@ -15,8 +15,7 @@ from reshard_lab.planning.parts import Parts, through_doors
 from reshard_lab.planning.record import Plan, PlannedUnit
 from reshard_lab.resharding import ReshardingTask, lower_bound_s, need_cluster, tasks_of
 from reshard_lab.scheduling import METHODS, SHARED_OUT, Problem, Schedule, meets, solve
-from reshard_lab.scheduling.budget import Budget
-from reshard_lab.scheduling.nics import one_nic_a_host, pieces_of
+from reshard_lab.scheduling.problem import Budget, one_nic_a_host, task_parts
 from reshard_lab.scheduling.split import PERIODS, split
 from reshard_lab.strategies import STRATEGIES, alpa_cuts
 from reshard_lab.units import format_seconds
@@ -100,8 +99,8 @@ class _Planner:
     ) -> None:
         self.tasks, self.cluster, self.strategy = tasks, cluster, strategy
         self.chunks, self.seed = chunks, seed
-        self.pieces = pieces_of(tasks, cut_up=strategy == "broadcast")
-        self.problem = Problem.from_pieces(self.pieces, cluster)
+        self.pieces = task_parts(tasks, cut_up=strategy == "broadcast")
+        self.problem = Problem.from_parts(self.pieces, cluster)
 
     def plan(self, scheduler: str) -> Plan:
         """The plan under ``scheduler``; ``auto`` and ``split`` compare before they choose."""

@@ -23,7 +23,7 @@ from reshard_lab.planning.record import PlannedUnit, Stretch
 from reshard_lab.planning.sharing import shared_ends
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import Assignment, Schedule
-from reshard_lab.scheduling.nics import Piece, one_nic_a_host
+from reshard_lab.scheduling.problem import TaskPart, one_nic_a_host
 from reshard_lab.strategies import Chain, Payload, Ring, phases_s
 
 _GRAINS = 512
@@ -47,7 +47,7 @@ class Parts:
         self,
         builder: Builder,
         tasks: Sequence[ReshardingTask],
-        pieces: Sequence[Piece],
+        pieces: Sequence[TaskPart],
         schedule: Schedule,
     ) -> None:
         self.builder, self.cluster = builder, builder.cluster
@@ -78,7 +78,7 @@ class Parts:
         self._gather(float("inf"))
         return [self._planned(index) for index in range(len(self.units))]
 
-    def _grains(self, piece: Piece) -> int:
+    def _grains(self, piece: TaskPart) -> int:
         """Elements that cuts of a piece are multiples of."""
         rows = 1
         for lo, hi in reversed(self.units[piece.unit][2].box):
@@ -272,7 +272,7 @@ class Parts:
         return tuple(d for d in devices if self.cluster.host_of(d) == host)
 
 
-def through_doors(cluster: Cluster, pieces: Sequence[Piece], schedule: Schedule) -> bool:
+def through_doors(cluster: Cluster, pieces: Sequence[TaskPart], schedule: Schedule) -> bool:
     """Whether chains visit one device a host only."""
     relayed = any(a.sender not in pieces[a.task].senders for a in schedule.assignments)
     return relayed or not one_nic_a_host(cluster)

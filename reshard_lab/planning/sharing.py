@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.planning.builder import Port
-from reshard_lab.scheduling.budget import Budget
-from reshard_lab.scheduling.concurrent import Flow, share_ports
+from reshard_lab.scheduling.concurrent import EqualFlows, share_ports
+from reshard_lab.scheduling.problem import Budget
 from reshard_lab.strategies import Chain
 
 _WORK_S = 2.0
@@ -25,7 +25,7 @@ def shared_ends(chains: Mapping[Key, Chain], cluster: Cluster) -> dict[Key, floa
     keeps the ports of its other hops busy for part of that time. The last chunk's way down the
     rest of the chain is slowed down as the whole chain is.
     """
-    flows: list[Flow] = []
+    flows: list[EqualFlows] = []
     fill: list[float] = []
     for number, chain in enumerate(chains.values()):
         part = chain.payload.nbytes / chain.chunks
@@ -38,7 +38,7 @@ def shared_ends(chains: Mapping[Key, Chain], cluster: Cluster) -> dict[Key, floa
             (port, busy / slowest) for a, b, _ in hops for port, busy in _ports(a, b, part, cluster)
         )
         work = chain.chunks * slowest
-        flows.append(Flow(uses, ((work, number),)))
+        flows.append(EqualFlows(uses, ((work, number),)))
         fill[number] = (sum(time for _, _, time in hops) - slowest) / work
     ends = share_ports(flows, Budget(_WORK_S)).ends
     return {key: ends.get(i, 0.0) * (1 + fill[i]) for i, key in enumerate(chains)}

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from reshard_lab.errors import check_choice, check_int
-from reshard_lab.scheduling.baselines import greedy, load_balance, naive
-from reshard_lab.scheduling.budget import Budget
-from reshard_lab.scheduling.check import check
+from reshard_lab.scheduling.baselines import dfs, greedy, load_balance, naive
 from reshard_lab.scheduling.concurrent import concurrent
-from reshard_lab.scheduling.dfs import dfs
-from reshard_lab.scheduling.exact import Found, exact
-from reshard_lab.scheduling.problem import Group, Problem
+from reshard_lab.scheduling.exact import Solved, exact
+from reshard_lab.scheduling.list_scheduling import list_schedule
+from reshard_lab.scheduling.problem import Budget, Group, Problem
 from reshard_lab.scheduling.schedule import (
     SHARED_OUT,
     Assignment,
     Schedule,
     Sharing,
+    check,
     idle_assignments,
-    list_schedule,
     meets,
     span,
     true_bound,
@@ -75,30 +73,30 @@ def solve(
     if name in SHARED_OUT:
         return split(problem, budget, seed) if name == "split" else concurrent(problem, budget)
     if name in ("exact", "auto"):
-        made, bound, notes = exact(problem, budget, seed)
-        made = idle_assignments(problem) + sorted(made, key=lambda a: a.start)
+        order, bound, notes = exact(problem, budget, seed)
+        order = idle_assignments(problem) + sorted(order, key=lambda a: a.start)
     else:
-        made, bound, notes = _by_the_paper(problem, name, budget, seed)
-    optimal = "unsplit" if meets(span(made), bound) else None
-    return Schedule(name, problem, tuple(made), true_bound(made, bound), optimal, notes)
+        order, bound, notes = _by_the_paper(problem, name, budget, seed)
+    optimal = "unsplit" if meets(span(order), bound) else None
+    return Schedule(name, problem, tuple(order), true_bound(order, bound), optimal, notes)
 
 
-def _by_the_paper(problem: Problem, method: str, budget: Budget, seed: int) -> Found:
+def _by_the_paper(problem: Problem, method: str, budget: Budget, seed: int) -> Solved:
     bound = problem.unsplit_bound
     if method == "naive":
-        return Found(list_schedule(problem, *naive(problem)), bound, ())
+        return Solved(list_schedule(problem, *naive(problem)), bound, ())
     if method == "load_balance":
-        return Found(list_schedule(problem, *load_balance(problem)), bound, ())
+        return Solved(list_schedule(problem, *load_balance(problem)), bound, ())
     if method == "greedy":
-        return Found(list_schedule(problem, *greedy(problem, budget, seed)), bound, ())
+        return Solved(list_schedule(problem, *greedy(problem, budget, seed)), bound, ())
     part = budget.part(0.5) if method == "ensemble" else budget
     order, sender, complete = dfs(problem, part, *load_balance(problem))
-    made = list_schedule(problem, order, sender)
+    searched = list_schedule(problem, order, sender)
     if complete:
-        return Found(made, span(made), ("dfs searched all orders and senders",))
-    searched = Found(made, bound, ("dfs was cut off by its limit",))
-    if method == "dfs":
-        return searched
-    made = list_schedule(problem, *greedy(problem, budget.part(0.5), seed))
-    drawn = Found(made, bound, (*searched.notes, "randomized greedy was better"))
-    return drawn if span(drawn.made) < span(searched.made) else searched
+        return Solved(searched, span(searched), ("dfs searched all orders and senders",))
+    note = "dfs was cut off by its limit"
+    if method == "ensemble":
+        drawn = list_schedule(problem, *greedy(problem, budget.part(0.5), seed))
+        if span(drawn) < span(searched):
+            return Solved(drawn, bound, (note, "randomized greedy was better"))
+    return Solved(searched, bound, (note,))

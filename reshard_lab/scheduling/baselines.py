@@ -1,16 +1,19 @@
-"""The paper's rules (sections 3.2 and 5.3.1), faithfully; ``dfs`` has a module of its own."""
+"""The paper's schedulers (sections 3.2 and 5.3.1), faithfully."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from reshard_lab.scheduling.budget import Budget
-from reshard_lab.scheduling.problem import Problem
+from reshard_lab.scheduling.problem import Budget, Problem
 
 _DRAWS = 100
 """Random orders tried for each set of the randomized greedy search."""
-_PACE = 5e5
+_GREEDY_PACE = 5e5
 """Tasks looked at a second, well below what a slow machine does."""
+_DFS_PACE = 1e5
+"""Choices looked at a second, likewise."""
 
 
 def naive(problem: Problem) -> tuple[list[int], list[int]]:
@@ -47,7 +50,7 @@ def greedy(problem: Problem, budget: Budget, seed: int) -> tuple[list[int], list
     left = [i for i in range(len(problem)) if takes[i]]
     order = [i for i in range(len(problem)) if not takes[i]]
     sender = [options[0] for options in problem.senders]
-    work = budget.steps(_PACE)
+    work = budget.steps(_GREEDY_PACE)
     while left:
         best: dict[int, int] = {}
         sets_left = max(1.0, len(left) / max(1, _most_at_once(left, sends, takes)))
@@ -88,9 +91,116 @@ def _draw(
 
 
 def _most_at_once(left: list[int], sends: list[int], takes: list[int]) -> int:
-    """At most so many of the tasks fit into one set: the fewer of the senders and receivers."""
+    """Number of their senders or of their receivers, whichever is less."""
     senders = receivers = 0
     for i in left:
         senders |= sends[i]
         receivers |= takes[i]
     return min(senders.bit_count(), receivers.bit_count())
+
+
+class Searched(NamedTuple):
+    """The best order and senders found, and whether everything was searched."""
+
+    order: list[int]
+    sender: list[int]
+    complete: bool
+
+
+class _State:
+    """Tasks issued so far, and when every NIC is free after them."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.free: dict[tuple[str, int], float] = {}
+        self.ahead: dict[tuple[str, int], float] = {}
+        """Time that tasks still to be issued take on a NIC whatever is chosen."""
+        for duration, options, receivers in zip(
+            problem.durations, problem.senders, problem.receivers, strict=True
+        ):
+            nics = [("rx", r) for r in receivers]
+            nics += [("tx", options[0])] if receivers and len(options) == 1 else []
+            for nic in nics:
+                self.ahead[nic] = self.ahead.get(nic, 0.0) + duration
+        self.issued: list[tuple[int, int]] = []
+        self.undo: list[dict[tuple[str, int], tuple[float, float]]] = []
+
+    def nics(self, task: int, sender: int) -> list[tuple[str, int]]:
+        return [("tx", sender), *(("rx", r) for r in self.problem.receivers[task])]
+
+    def start(self, task: int, sender: int) -> float:
+        return max(self.free.get(nic, 0.0) for nic in self.nics(task, sender))
+
+    def issue(self, task: int, sender: int) -> None:
+        """Append a task: it starts as soon as all its NICs are free."""
+        duration = self.problem.durations[task]
+        end = self.start(task, sender) + duration
+        fixed = len(self.problem.senders[task]) == 1
+        before = {}
+        for nic in self.nics(task, sender):
+            before[nic] = self.free.get(nic, 0.0), self.ahead.get(nic, 0.0)
+            self.free[nic] = end
+            if nic[0] == "rx" or fixed:
+                self.ahead[nic] = max(0.0, self.ahead.get(nic, 0.0) - duration)
+        self.issued.append((task, sender))
+        self.undo.append(before)
+
+    def take_back(self) -> None:
+        for nic, (free, ahead) in self.undo.pop().items():
+            self.free[nic], self.ahead[nic] = free, ahead
+        self.issued.pop()
+
+    def bound(self) -> float:
+        """Load per host: what a NIC has done, with its waits, and still has to do."""
+        done = max(self.free.values(), default=0.0)
+        return max(done, max((self.free.get(n, 0.0) + a for n, a in self.ahead.items()), default=0))
+
+    def choices(self) -> list[tuple[int, int]]:
+        """Every next task and sender; tried from the end: earliest start first, longest first."""
+        done = {i for i, _ in self.issued}
+        return sorted(
+            (
+                (i, s)
+                for i, options in enumerate(self.problem.senders)
+                if self.problem.receivers[i] and i not in done
+                for s in options
+            ),
+            key=lambda c: (-self.start(*c), self.problem.durations[c[0]], -c[0], -c[1]),
+        )
+
+
+def dfs(problem: Problem, budget: Budget, order: list[int], sender: list[int]) -> Searched:
+    """Search all senders and orders, from a first answer (``order``, ``sender``) to better ones.
+
+    A branch is cut off when the load of some NIC shows that it cannot beat the best schedule
+    so far. Complete for about 10 tasks; the best so far after the time limit.
+    """
+    state = _State(problem)
+    idle = [i for i in range(len(problem)) if not problem.receivers[i]]
+    for i in order:
+        if problem.receivers[i]:
+            state.issue(i, sender[i])
+    best, issued = state.bound(), list(state.issued)
+    while state.issued:
+        state.take_back()
+    work = budget.steps(_DFS_PACE)
+    open_choices = [state.choices()]
+    while open_choices and work > 0 and not budget.over:
+        if not open_choices[-1]:
+            open_choices.pop()
+            if state.issued:
+                state.take_back()
+            continue
+        state.issue(*open_choices[-1].pop())
+        work -= 1 + len(state.ahead) / 10
+        bound = state.bound()
+        if bound < best * (1 - 1e-12):
+            if len(state.issued) < len(problem) - len(idle):
+                open_choices.append(state.choices())
+                work -= len(open_choices[-1])
+                continue
+            best, issued = bound, list(state.issued)
+        state.take_back()
+    chosen = dict(issued)
+    senders = [chosen.get(i, options[0]) for i, options in enumerate(problem.senders)]
+    return Searched(idle + [i for i, _ in issued], senders, not open_choices)

@@ -10,13 +10,16 @@ integer program (the heaviest configuration under the current prices).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from reshard_lab.scheduling.budget import Budget
-from reshard_lab.scheduling.problem import Group
+from reshard_lab.bounds import Rows
+from reshard_lab.scheduling.problem import Budget, Group
 from reshard_lab.scheduling.schedule import Assignment
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 GROUPS_A_SECOND = 150
 """Programs of more groups than this for every second of the limit take too long."""
@@ -38,17 +41,13 @@ class _Pricing:
 
     def __init__(self, groups: Sequence[Group]) -> None:
         from scipy.optimize import Bounds, LinearConstraint
-        from scipy.sparse import csr_array
 
         self.pairs = [(i, s) for i, g in enumerate(groups) for s in g.senders]
-        nics: dict[tuple[str, int], int] = {}
-        rows, columns = [], []
+        uses = Rows()
         for column, (i, s) in enumerate(self.pairs):
             for nic in [("tx", s), *(("rx", r) for r in groups[i].receivers)]:
-                rows.append(nics.setdefault(nic, len(nics)))
-                columns.append(column)
-        uses = csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(nics), len(self.pairs)))
-        self.constraint = LinearConstraint(uses, -np.inf, 1)
+                uses.add(nic, column)
+        self.constraint = LinearConstraint(uses.matrix(len(self.pairs)), -np.inf, 1)
         self.bounds = Bounds(0, 1)
         self.group = np.array([i for i, _ in self.pairs])
 
@@ -87,12 +86,9 @@ def generate(
     columns = [((i, g.senders[0]),) for i, g in enumerate(groups)] + side_by_side(groups, given)
     bound = 0.0
     while True:
-        cover = np.zeros((len(groups), len(columns)))
-        for j, column in enumerate(columns):
-            cover[[i for i, _ in column], j] = 1
         solved = linprog(
             np.ones(len(columns)),
-            A_ub=-cover,
+            A_ub=-_cover(groups, columns),
             b_ub=-need / scale,
             method="highs",
             options={"time_limit": max(budget.left_s, 0.01)},
@@ -111,26 +107,35 @@ def generate(
         columns.append(column)
 
 
+def _cover(groups: Sequence[Group], columns: Sequence[Configuration]) -> csr_array:
+    """Which groups (rows) run in which configurations (columns)."""
+    rows = Rows(range(len(groups)))
+    for j, column in enumerate(columns):
+        for i in dict(column):
+            rows.add(i, j)
+    return rows.matrix(len(columns))
+
+
 def side_by_side(groups: Sequence[Group], given: Sequence[Assignment]) -> list[Configuration]:
     """The configurations that a schedule runs through, filled up."""
     group_of = {task: i for i, g in enumerate(groups) for task in g.tasks}
-    found: dict[Configuration, None] = {}
+    columns: dict[Configuration, None] = {}
     running: list[Assignment] = []
     for a in sorted(given, key=lambda a: a.start):
         running = [b for b in running if b.end > a.start * (1 + 1e-12)] + [a]
         now = {(group_of[b.task], b.sender) for b in running}
-        found[_filled(groups, sorted(now))] = None
-    return list(found)
+        columns[_filled(groups, sorted(now))] = None
+    return list(columns)
 
 
 def _packed(groups: Sequence[Group], price: np.ndarray) -> Configuration:
     """A configuration packed greedily, by price a NIC and by price."""
     nics = np.array([1 + len(g.receivers) for g in groups])
-    made = [
+    packed = [
         _filled(groups, (), [i for i in np.argsort(-key, kind="stable").tolist() if price[i] > 0])
         for key in (price / nics, price / np.sqrt(nics), price)
     ]
-    return max(made, key=lambda column: sum(price[i] for i, _ in column))
+    return max(packed, key=lambda column: sum(price[i] for i, _ in column))
 
 
 def slot_schedule(
@@ -144,29 +149,25 @@ def slot_schedule(
     from scipy.optimize import LinearConstraint, milp
 
     columns = [_filled(groups, c) for c in columns]
-    cover = np.zeros((len(groups), len(columns)))
-    for j, column in enumerate(columns):
-        cover[[i for i, _ in column], j] = 1
+    counts = [len(g.tasks) for g in groups]
     result = milp(
         np.ones(len(columns)),
         integrality=np.ones(len(columns)),
-        constraints=LinearConstraint(cover, [len(g.tasks) for g in groups], np.inf),
+        constraints=LinearConstraint(_cover(groups, columns), counts, np.inf),
         options={"time_limit": max(time_limit_s, 0.01)},
     )
     if result.x is None:
         return None
-    made = []
+    times = np.round(result.x).astype(int).tolist()
+    slots = [column for column, n in zip(columns, times, strict=True) for _ in range(n)]
+    duration = groups[0].duration
     left = [list(g.tasks) for g in groups]
-    slot = 0
-    for column, times in zip(columns, np.round(result.x).astype(int).tolist(), strict=True):
-        for _ in range(times):
-            for i, sender in column:
-                if left[i]:
-                    lasts = groups[i].duration
-                    task = left[i].pop(0)
-                    made.append(Assignment(task, sender, slot * lasts, (slot + 1) * lasts, 1.0))
-            slot += 1
-    return made
+    return [
+        Assignment(left[i].pop(0), sender, slot * duration, (slot + 1) * duration, 1.0)
+        for slot, column in enumerate(slots)
+        for i, sender in column
+        if left[i]
+    ]
 
 
 def _filled(
@@ -175,7 +176,7 @@ def _filled(
     order: Sequence[int] | None = None,
 ) -> Configuration:
     """``column`` with every further group (of ``order``: all) that still fits, sorted."""
-    made = list(column)
+    filled = list(column)
     inside = {i for i, _ in column}
     sending = {s for _, s in column}
     taking = {r for i, _ in column for r in groups[i].receivers}
@@ -185,7 +186,7 @@ def _filled(
             continue
         sender = next((s for s in g.senders if s not in sending), None)
         if sender is not None:
-            made.append((i, sender))
+            filled.append((i, sender))
             sending.add(sender)
             taking.update(g.receivers)
-    return tuple(sorted(made))
+    return tuple(sorted(filled))

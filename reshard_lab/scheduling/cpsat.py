@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from reshard_lab.bounds import common_unit
 from reshard_lab.errors import need
-from reshard_lab.scheduling.budget import Budget
-from reshard_lab.scheduling.problem import Group
+from reshard_lab.scheduling.problem import Budget, Group
 from reshard_lab.scheduling.schedule import Assignment, span
 
 _RESOLUTION = 2**36
@@ -25,7 +24,7 @@ strategies in turn (better at finding schedules) or keeps to one (better at proo
 less than what a slow machine does in that time, so that work and not the clock ends the search."""
 
 
-class Solved(NamedTuple):
+class CpSatResult(NamedTuple):
     """A schedule, if one better than the given one was found, and a proven lower bound."""
 
     order: list[tuple[int, int]] | None
@@ -54,7 +53,7 @@ def search(
     bound: float,
     budget: Budget,
     seed: int,
-) -> Solved:
+) -> CpSatResult:
     """Look for a schedule shorter than ``given``, or prove that there is none.
 
     Durations become whole ticks: of their common unit if they share one, else rounded down, so
@@ -65,7 +64,7 @@ def search(
     tick = unit or max(g.duration for g in groups) / _RESOLUTION
     model = _Model(cp, groups, tick, exact=unit is not None)
     model.minimise(bound, given)
-    solved, proven = None, 0.0
+    order, proven = None, 0.0
     for work, in_turn in _RUNS:
         solver = cp.CpSolver()
         solver.parameters.num_workers = 1
@@ -76,14 +75,14 @@ def search(
         solver.parameters.max_deterministic_time = budget.steps(work)
         status = solver.Solve(model.model)
         if status == cp.INFEASIBLE:  # nothing is shorter than what is known
-            return Solved(solved, model.known * tick)
+            return CpSatResult(order, model.known * tick)
         proven = max(proven, solver.BestObjectiveBound() * tick * (1 - 1e-12))
         if status in (cp.OPTIMAL, cp.FEASIBLE):
-            solved = model.order(solver)
+            order = model.order(solver)
             model.improve(solver)
         if status == cp.OPTIMAL or budget.over:
             break
-    return Solved(solved, proven)
+    return CpSatResult(order, proven)
 
 
 class _Model:
@@ -97,48 +96,36 @@ class _Model:
         horizon = sum(self._ticks(g.duration) * len(g.tasks) for g in groups)
         busy: dict[tuple[str, int], list[Any]] = {}
         for g in groups:
-            lasts = self._ticks(g.duration)
+            ticks = self._ticks(g.duration)
             before = None
             for task in g.tasks:
                 start = self.model.NewIntVar(0, horizon, "")
-                self.starts[task], self.ticks[task] = start, lasts
+                self.starts[task], self.ticks[task] = start, ticks
                 if before is not None:
                     self.model.Add(before <= start)
                 before = start
-                whole = self.model.NewFixedSizeIntervalVar(start, lasts, "")
+                interval = self.model.NewFixedSizeIntervalVar(start, ticks, "")
                 for r in g.receivers:
-                    busy.setdefault(("rx", r), []).append(whole)
-                self._senders(g, task, start, lasts, whole, busy)
-                self.ends.append(start + lasts)
-        for used in busy.values():
-            self.model.AddNoOverlap(used)
+                    busy.setdefault(("rx", r), []).append(interval)
+                self.chosen[task] = []
+                for sender in g.senders:
+                    here = None
+                    if len(g.senders) > 1:
+                        here = self.model.NewBoolVar("")
+                        interval = self.model.NewOptionalFixedSizeIntervalVar(
+                            start, ticks, here, ""
+                        )
+                    busy.setdefault(("tx", sender), []).append(interval)
+                    self.chosen[task].append((sender, here))
+                if len(g.senders) > 1:
+                    self.model.AddExactlyOne(here for _, here in self.chosen[task])
+                self.ends.append(start + ticks)
+        for intervals in busy.values():
+            self.model.AddNoOverlap(intervals)
 
     def _ticks(self, duration: float) -> int:
         ratio = duration / self.tick
         return round(ratio) if self.exact else int(ratio)
-
-    def _senders(
-        self,
-        g: Group,
-        task: int,
-        start: Any,
-        lasts: int,
-        whole: Any,
-        busy: dict[tuple[str, int], list[Any]],
-    ) -> None:
-        if len(g.senders) == 1:
-            busy.setdefault(("tx", g.senders[0]), []).append(whole)
-            self.chosen[task] = [(g.senders[0], None)]
-            return
-        choices = []
-        for s in g.senders:
-            here = self.model.NewBoolVar("")
-            choices.append((s, here))
-            busy.setdefault(("tx", s), []).append(
-                self.model.NewOptionalFixedSizeIntervalVar(start, lasts, here, "")
-            )
-        self.model.AddExactlyOne(here for _, here in choices)
-        self.chosen[task] = choices
 
     def minimise(self, bound: float, given: Sequence[Assignment]) -> None:
         """The makespan, between ``bound`` and less than ``given``, which is the hint."""
@@ -169,10 +156,7 @@ class _Model:
     def order(self, solver: Any) -> list[tuple[int, int]]:
         """(task, sender) by start in the solution; shorter tasks first where starts are equal."""
         at = {task: solver.Value(start) for task, start in self.starts.items()}
-        made = []
-        for task in sorted(at, key=lambda t: (at[t], self.ticks[t], t)):
-            choices = self.chosen[task]
-            made.append(
-                (task, next(s for s, here in choices if here is None or solver.Value(here)))
-            )
-        return made
+        return [
+            (task, next(s for s, here in self.chosen[task] if here is None or solver.Value(here)))
+            for task in sorted(at, key=lambda t: (at[t], self.ticks[t], t))
+        ]

@@ -21,37 +21,41 @@ from typing import NamedTuple
 from reshard_lab.bounds import common_unit, round_up
 from reshard_lab.scheduling import cpsat
 from reshard_lab.scheduling.baselines import load_balance
-from reshard_lab.scheduling.budget import Budget
 from reshard_lab.scheduling.configurations import GROUPS_A_SECOND, generate, slot_schedule
-from reshard_lab.scheduling.dispatch import Table, best_of_restarts, dispatch
-from reshard_lab.scheduling.insertion import insert_widest
+from reshard_lab.scheduling.list_scheduling import (
+    GroupTable,
+    best_of_restarts,
+    dispatch,
+    insert_widest,
+    list_schedule,
+    tables_of,
+)
 from reshard_lab.scheduling.openshop import colour_edges
-from reshard_lab.scheduling.problem import Group, Problem
-from reshard_lab.scheduling.schedule import Assignment, list_schedule, meets, span
+from reshard_lab.scheduling.problem import Budget, Group, Problem
+from reshard_lab.scheduling.schedule import Assignment, meets, span
 from reshard_lab.scheduling.senders import (
     CHOICES_A_SECOND,
     balanced_equal,
     least_largest_load,
-    longest_first,
 )
 
 
-class Found(NamedTuple):
+class Solved(NamedTuple):
     """A schedule of the moving tasks with the best bound known."""
 
-    made: list[Assignment]
+    assignments: list[Assignment]
     bound: float
     notes: tuple[str, ...]
 
 
-def exact(problem: Problem, budget: Budget, seed: int) -> Found:
+def exact(problem: Problem, budget: Budget, seed: int) -> Solved:
     """The shortest schedule of whole tasks that the time allows, with a lower bound."""
     if not problem.groups:
-        return Found([], 0.0, ("no task moves anything",))
+        return Solved([], 0.0, ("no task moves anything",))
     if not problem.receivers_overlap and len({g.duration for g in problem.groups}) == 1:
-        made = unit_open_shop(problem.groups)
+        best = unit_open_shop(problem.groups)
         note = "equal sizes, receiver sets equal or disjoint: solved by edge colouring"
-        return Found(made, span(made), (note,))
+        return Solved(best, span(best), (note,))
     search = _Search(problem, budget, seed)
     for stage in (
         search.few_passes,
@@ -67,7 +71,7 @@ def exact(problem: Problem, budget: Budget, seed: int) -> Found:
         if budget.over:
             search.notes.append(f"the time limit of {budget.limit_s:g} s ended the search")
             break
-    return Found(search.best, search.bound, tuple(search.notes))
+    return Solved(search.best, search.bound, tuple(search.notes))
 
 
 def unit_open_shop(groups: Sequence[Group]) -> list[Assignment]:
@@ -76,11 +80,11 @@ def unit_open_shop(groups: Sequence[Group]) -> list[Assignment]:
     With balanced senders the makespan is the larger of the most tasks into one receiver set and
     the most out of one sender, in units of the duration: no schedule can beat either.
     """
-    jobs = [(g, task) for g in balanced_equal(groups) for task in g.tasks]
-    colours = colour_edges([(g.senders[0], g.receivers) for g, _ in jobs])
+    tasks = [(g, task) for g in balanced_equal(groups) for task in g.tasks]
+    colours = colour_edges([(g.senders[0], g.receivers) for g, _ in tasks])
     return [
         Assignment(task, g.senders[0], c * g.duration, (c + 1) * g.duration, 1.0)
-        for (g, task), c in zip(jobs, colours, strict=True)
+        for (g, task), c in zip(tasks, colours, strict=True)
     ]
 
 
@@ -96,10 +100,7 @@ class _Search:
         self.bound = problem.unsplit_bound
         self.best: list[Assignment] = []
         self.notes: list[str] = []
-        self.tables = [Table(self.groups)]
-        if self.choice:
-            deal = balanced_equal if self.equal else longest_first
-            self.tables.append(Table(deal(self.groups)))
+        self.tables = tables_of(self.groups)
 
     def few_passes(self) -> None:
         """List scheduling, a handful of passes."""
@@ -111,8 +112,8 @@ class _Search:
     def insertion(self) -> None:
         """List scheduling with insertion, where tasks hold several receivers that others need."""
         if self.problem.receivers_overlap:
-            made = insert_widest(self.groups, self.bound, self.budget.part(0.1), self.seed)
-            self._keep(made, "insertion, widest first")
+            widest = insert_widest(self.groups, self.bound, self.budget.part(0.1), self.seed)
+            self._keep(widest, "insertion, widest first")
 
     def sender_loads(self) -> None:
         """Raise the bound to the least largest load of whole tasks on a sender."""
@@ -124,7 +125,7 @@ class _Search:
         bound, dealt = least_largest_load(self.groups, self.budget.slot(0.2).left_s)
         self._raise(bound, "sender loads of whole tasks")
         if dealt is not None:
-            self.tables.insert(0, Table(dealt))
+            self.tables.insert(0, GroupTable(dealt))
             self._keep(dispatch(self.tables[0]), "balanced senders of whole tasks")
 
     def configurations(self) -> None:
@@ -134,17 +135,17 @@ class _Search:
         groups = len(self.groups)
         if self._too_many(groups, GROUPS_A_SECOND, "the configuration program", "groups"):
             return
-        found = generate(self.groups, self.best, self.budget.slot(0.7))
-        self._raise(found.bound, "the configuration program")
+        program = generate(self.groups, self.best, self.budget.slot(0.7))
+        self._raise(program.bound, "the configuration program")
         if self.equal and not meets(span(self.best), self.bound):
-            made = slot_schedule(self.groups, found.columns, self.budget.slot(0.4).left_s)
-            if made is not None:
-                self._keep(made, "slots from the configuration program")
+            slots = slot_schedule(self.groups, program.columns, self.budget.slot(0.4).left_s)
+            if slots is not None:
+                self._keep(slots, "slots from the configuration program")
 
     def more_passes(self) -> None:
         """List scheduling with many restarts."""
-        made = best_of_restarts(self.tables, self.bound, self.budget.part(0.15), self.seed + 1)
-        self._keep(made, "restarts of list scheduling")
+        again = best_of_restarts(self.tables, self.bound, self.budget.part(0.15), self.seed + 1)
+        self._keep(again, "restarts of list scheduling")
 
     def constraint_programming(self) -> None:
         """CP-SAT, if it is installed and the model is of a size it can search."""
@@ -163,15 +164,13 @@ class _Search:
         size = cpsat.intervals(self.groups)
         if self._too_many(size, cpsat.INTERVALS_A_SECOND, "the CP-SAT stage", "intervals"):
             return
-        found = cpsat.search(self.groups, self.best, self.bound, self.budget, self.seed)
-        self._raise(found.bound, "CP-SAT")
-        if found.order is not None:
+        order, bound = cpsat.search(self.groups, self.best, self.bound, self.budget, self.seed)
+        self._raise(bound, "CP-SAT")
+        if order is not None:
             senders = [options[0] for options in self.problem.senders]
-            for task, sender in found.order:
+            for task, sender in order:
                 senders[task] = sender
-            self._keep(
-                list_schedule(self.problem, [task for task, _ in found.order], senders), "CP-SAT"
-            )
+            self._keep(list_schedule(self.problem, [task for task, _ in order], senders), "CP-SAT")
 
     def _too_many(self, size: int, a_second: float, stage: str, what: str) -> bool:
         if size <= self.budget.steps(a_second):
@@ -181,9 +180,9 @@ class _Search:
         )
         return True
 
-    def _keep(self, made: list[Assignment], by: str) -> None:
-        if span(made) < span(self.best) * (1 - 1e-12):
-            self.best = made
+    def _keep(self, assignments: list[Assignment], by: str) -> None:
+        if span(assignments) < span(self.best) * (1 - 1e-12):
+            self.best = assignments
             self.notes.append(f"improved by {by}")
 
     def _raise(self, bound: float, by: str) -> None:

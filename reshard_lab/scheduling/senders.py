@@ -1,14 +1,26 @@
-"""Which sender each task gets, so that the largest load is as small as it can be (equation 4)."""
+"""Who sends each task, or how much of it, so that the largest load is least (equation 4)."""
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from reshard_lab.bounds import Rows
 from reshard_lab.scheduling.problem import Group
+
+CHOICES_A_SECOND = 3000
+"""Integer programs with more choices than this for every second of the limit take too long."""
+VARIABLES_A_SECOND = 15_000
+"""Linear programs of more variables than this for every second of the limit take too long."""
+_NOTHING = 1e-9
+"""A share below this part of its group is rounding."""
+
+ReceiverClass = tuple[int, ...]
+"""Receiver NICs that always take the same tasks, ascending."""
 
 
 def balanced_equal(groups: Sequence[Group]) -> list[Group]:
@@ -47,18 +59,9 @@ def balanced_equal(groups: Sequence[Group]) -> list[Group]:
         if path is None:
             break
         _move(path, count, load)
-    made = []
-    for i, g in enumerate(groups):
-        first = 0
-        for s, n in sorted(count[i].items()):
-            if n:
-                made.append(Group(g.duration, (s,), g.receivers, g.tasks[first : first + n]))
-                first += n
-    return made
+    return _dealt(groups, count)
 
 
-CHOICES_A_SECOND = 3000
-"""Integer programs with more choices than this for every second of the limit take too long."""
 Path = list[tuple[int, int, int]]
 """Steps (group, from sender, to sender)."""
 
@@ -115,6 +118,12 @@ def longest_first(groups: Sequence[Group]) -> list[Group]:
     ]
 
 
+def one_sender_each(groups: Sequence[Group]) -> list[Group]:
+    """Groups with one sender each, loads balanced by whichever of the two rules applies."""
+    equal = len({g.duration for g in groups}) == 1
+    return balanced_equal(groups) if equal else longest_first(groups)
+
+
 def least_largest_load(
     groups: Sequence[Group], time_limit_s: float
 ) -> tuple[float, list[Group] | None]:
@@ -123,33 +132,25 @@ def least_largest_load(
     An integer program: how many tasks of each group each sender takes, the largest load least.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
 
     pairs = [(i, s) for i, g in enumerate(groups) for s in g.senders]
-    row = {s: i for i, s in enumerate(sorted({s for _, s in pairs}))}
+    senders = sorted({s for _, s in pairs})
     scale = max(g.duration for g in groups)
     n = len(pairs)
-    group = np.array([i for i, _ in pairs])
-    columns = np.arange(n)
-    all_sent = csr_array((np.ones(n), (group, columns)), shape=(len(groups), n + 1))
-    loads = csr_array(
-        (
-            np.concatenate([[groups[i].duration / scale for i, _ in pairs], -np.ones(len(row))]),
-            (
-                np.concatenate([[row[s] for _, s in pairs], np.arange(len(row))]),
-                np.concatenate([columns, np.full(len(row), n)]),
-            ),
-        ),
-        shape=(len(row), n + 1),
-    )
+    sent, loads = Rows(range(len(groups))), Rows(senders)
+    for column, (i, s) in enumerate(pairs):
+        sent.add(i, column)
+        loads.add(s, column, groups[i].duration / scale)
+    for s in senders:
+        loads.add(s, n, -1.0)
     tasks = np.array([len(g.tasks) for g in groups], dtype=float)
     result = milp(
         np.eye(1, n + 1, n)[0],
         integrality=np.append(np.ones(n), 0),
-        bounds=Bounds(0, np.append(tasks[group], np.inf)),
+        bounds=Bounds(0, np.append([tasks[i] for i, _ in pairs], np.inf)),
         constraints=[
-            LinearConstraint(all_sent, tasks, tasks),
-            LinearConstraint(loads, -np.inf, 0),
+            LinearConstraint(sent.matrix(n + 1), tasks, tasks),
+            LinearConstraint(loads.matrix(n + 1), -np.inf, 0),
         ],
         options={"time_limit": max(time_limit_s, 0.01), "mip_rel_gap": 0},
     )
@@ -157,10 +158,123 @@ def least_largest_load(
     lower = 0.0 if bound is None or not np.isfinite(bound) else float(bound) * (1 - 1e-7) * scale
     if result.x is None:
         return lower, None
-    made, first = [], [0] * len(groups)
+    count: list[dict[int, int]] = [{} for _ in groups]
     for (i, s), value in zip(pairs, np.round(result.x[:n]).astype(int).tolist(), strict=True):
-        if value:
-            g = groups[i]
-            made.append(Group(g.duration, (s,), g.receivers, g.tasks[first[i] : first[i] + value]))
-            first[i] += value
-    return lower, made
+        count[i][s] = value
+    return lower, _dealt(groups, count)
+
+
+def _dealt(groups: Sequence[Group], count: Sequence[dict[int, int]]) -> list[Group]:
+    """Groups with one sender each, which sends so many of the group's tasks."""
+    dealt = []
+    for g, by_sender in zip(groups, count, strict=True):
+        first = 0
+        for s, n in sorted(by_sender.items()):
+            if n:
+                dealt.append(Group(g.duration, (s,), g.receivers, g.tasks[first : first + n]))
+                first += n
+    return dealt
+
+
+class Share(NamedTuple):
+    """A part of a group's total: sent by one NIC, first to ``to``, then from there onwards."""
+
+    group: int
+    sender: int
+    amount: float
+    to: tuple[ReceiverClass, ...]
+    """The classes the sender serves, one after another."""
+    onward: tuple[ReceiverClass, ...]
+    """The classes that the last NIC of ``to[0]`` serves once it has the share; () = no relay."""
+
+
+def receiver_classes(groups: Sequence[Group]) -> list[tuple[ReceiverClass, ...]]:
+    """For every group, the classes its receivers form, in order of their lowest NIC."""
+    taken_by: dict[int, list[int]] = {}
+    for i, g in enumerate(groups):
+        for r in g.receivers:
+            taken_by.setdefault(r, []).append(i)
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for r in sorted(taken_by):
+        alike.setdefault(tuple(taken_by[r]), []).append(r)
+    class_of = {r: tuple(nics) for nics in alike.values() for r in nics}
+    return [tuple(dict.fromkeys(class_of[r] for r in g.receivers)) for g in groups]
+
+
+def variables(groups: Sequence[Group]) -> int:
+    """Variables of the linear program: the size of the work."""
+    return sum(
+        2 * len(g.senders) + len(classes) if len(classes) > 1 else len(g.senders)
+        for g, classes in zip(groups, receiver_classes(groups), strict=True)
+    )
+
+
+def share_out(groups: Sequence[Group], time_limit_s: float) -> list[Share]:
+    """Shares whose largest load on any sending side is least; none if the time ran out.
+
+    Receiver NICs that always take the same tasks form one *class*: a broadcast down a chain
+    serves all of them at the rate of one. A group whose receivers are several classes cannot go
+    to all of them at once without holding them all busy at once, so it is *relayed*: every share
+    goes to one class, whose last NIC (the end of the chain, which forwards nothing inside the
+    class) passes it on to the other classes. Every NIC still takes each byte in once, so the load
+    of a receiver does not change; what a relay sends counts as load of its own sending side.
+
+    A linear program: what a sender hands to relays, what a relay forwards, and what a sender
+    sends to every class by itself. A basic solution cuts few groups.
+    """
+    from scipy.optimize import linprog
+
+    classes = receiver_classes(groups)
+    totals = [g.duration * len(g.tasks) for g in groups]
+    scale = max(totals)
+    nics = sorted({s for g in groups for s in g.senders} | {c[-1] for cs in classes for c in cs})
+    loads = Rows(nics)
+    sums = Rows([(name, i) for name in ("sent", "relayed") for i in range(len(groups))])
+    columns: list[tuple[str, int, tuple[int, ...]]] = []
+
+    def column(kind: str, i: int, who: tuple[int, ...], times: int, **rows: float) -> None:
+        loads.add(who[-1], len(columns), totals[i] / scale * times)
+        for name, sign in rows.items():
+            sums.add((name, i), len(columns), sign)
+        columns.append((kind, i, who))
+
+    for i, g in enumerate(groups):
+        count = len(classes[i])
+        for s in g.senders:
+            column("direct", i, (s,), count, sent=1.0)
+        if count > 1:
+            for s in g.senders:
+                column("handed", i, (s,), 1, sent=1.0, relayed=1.0)
+            for c in classes[i]:
+                column("forwarded", i, c, count - 1, relayed=-1.0)
+    most = len(columns)
+    for nic in nics:
+        loads.add(nic, most, -1.0)
+    result = linprog(
+        np.eye(1, most + 1, most)[0],
+        A_ub=loads.matrix(most + 1),
+        b_ub=np.zeros(len(nics)),
+        A_eq=sums.matrix(most + 1),
+        b_eq=np.repeat([1.0, 0.0], len(groups)),
+        method="highs-ds",
+        options={"time_limit": max(time_limit_s, 0.01)},
+    )
+    if result.x is None:
+        return []
+    amounts: dict[tuple[str, int], list[tuple[tuple[int, ...], float]]] = {}
+    for (kind, i, who), x in zip(columns, result.x[:most].tolist(), strict=True):
+        if x > _NOTHING:
+            amounts.setdefault((kind, i), []).append((who, x * totals[i]))
+    shares = []
+    for i in range(len(groups)):
+        shares += [Share(i, s, x, classes[i], ()) for (s,), x in amounts.get(("direct", i), [])]
+        relays = amounts.get(("forwarded", i), [])
+        for (s,), amount in amounts.get(("handed", i), []):
+            while amount > _NOTHING * totals[i] and relays:
+                relay, room = relays[0]
+                x = min(amount, room)
+                others = tuple(c for c in classes[i] if c != relay)
+                shares.append(Share(i, s, x, (relay,), others))
+                amount -= x
+                relays = relays[1:] if x >= room else [(relay, room - x), *relays[1:]]
+    return shares

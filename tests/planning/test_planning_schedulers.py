@@ -15,7 +15,7 @@ from reshard_lab.planning import build
 from reshard_lab.planning.chunks import MOST_CHUNKS, chunk_count
 from reshard_lab.planning.parts import _cut_points
 from reshard_lab.scheduling import Assignment, Problem, Schedule
-from reshard_lab.scheduling.nics import pieces_of as cut_over_nics
+from reshard_lab.scheduling.problem import task_parts
 from reshard_lab.strategies import Chain, Payload, phases_s
 from support.property_tasks import reshardings
 from support.reference_cases import pieces_of, read, tasks_of
@@ -278,7 +278,7 @@ def test_several_nics_a_host_are_used_together(nics, spec):
 
 def test_parts_of_a_unit_task_over_nics():
     task = rails(4)
-    pieces = cut_over_nics([task])
+    pieces = task_parts([task])
     assert [(p.unit, p.first, p.stop) for p in pieces[:4]] == [
         (0, 0, 2**17),
         (0, 2**17, 2**18),
@@ -287,11 +287,11 @@ def test_parts_of_a_unit_task_over_nics():
     ]
     assert [p.receivers for p in pieces] == [(8,), (9,), (10,), (11,), (12,), (13,), (14,), (15,)]
     assert {p.senders for p in pieces} == {tuple(range(8))}
-    assert [p.receivers for p in cut_over_nics([task], cut_up=False)] == [
+    assert [p.receivers for p in task_parts([task], cut_up=False)] == [
         (8, 9, 10, 11),
         (12, 13, 14, 15),
     ]
-    one = cut_over_nics([rails(1)])
+    one = task_parts([rails(1)])
     assert [(p.senders, p.receivers) for p in one] == [((0, 1), (2,)), ((0, 1), (3,))]
 
 
@@ -303,7 +303,7 @@ def test_one_sending_nic_needs_no_cut():
     src = rl.Layout(cluster.mesh(8), "S0")
     dst = rl.Layout(cluster.mesh(8, first_host=1), "R")
     task = rl.ReshardingTask((8 * 2**16,), "int8", src, dst, cluster)
-    pieces = cut_over_nics([task])
+    pieces = task_parts([task])
     assert [p.receivers for p in pieces] == [(8 + i,) for i in range(8)]
     assert rl.plan(task).makespan_s < 2 * task.lower_bound_s
 

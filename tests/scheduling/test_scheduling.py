@@ -16,7 +16,7 @@ from reshard_lab.scheduling import (
     check,
     solve,
 )
-from reshard_lab.scheduling.budget import Budget
+from reshard_lab.scheduling.problem import Budget
 from support.reference_cases import read, tasks_of
 
 CASES = read("schedules")

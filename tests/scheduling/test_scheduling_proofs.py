@@ -21,15 +21,23 @@ from reshard_lab.scheduling import (
     cpsat,
     solve,
 )
-from reshard_lab.scheduling.budget import Budget
 from reshard_lab.scheduling.concurrent import _rates
 from reshard_lab.scheduling.configurations import generate, slot_schedule
-from reshard_lab.scheduling.dispatch import Table, dispatch
-from reshard_lab.scheduling.insertion import insert_widest
+from reshard_lab.scheduling.list_scheduling import (
+    GroupTable,
+    dispatch,
+    insert_widest,
+    list_schedule,
+)
 from reshard_lab.scheduling.openshop import colour_edges, decompose
-from reshard_lab.scheduling.schedule import list_schedule
-from reshard_lab.scheduling.senders import balanced_equal, least_largest_load, longest_first
-from reshard_lab.scheduling.shares import receiver_classes, share_out
+from reshard_lab.scheduling.problem import Budget
+from reshard_lab.scheduling.senders import (
+    balanced_equal,
+    least_largest_load,
+    longest_first,
+    receiver_classes,
+    share_out,
+)
 
 relaxed = settings(max_examples=60)
 
@@ -285,7 +293,7 @@ def test_configuration_bound_never_exceeds_the_optimum(problem):
     """And it is at least the load of every NIC."""
     if not problem.groups:
         return
-    found = generate(problem.groups, dispatch(Table(problem.groups)), Budget(5.0))
+    found = generate(problem.groups, dispatch(GroupTable(problem.groups)), Budget(5.0))
     assert found.bound <= shortest(problem) * (1 + 1e-12)
     incoming = [
         sum(d for d, to in zip(problem.durations, problem.receivers, strict=True) if r in to)
@@ -359,8 +367,8 @@ def test_list_scheduling_passes_make_schedules(problem):
         return
     tables = [problem.groups, longest_first(problem.groups)]
     for made in (
-        *(dispatch(Table(groups)) for groups in tables),
-        dispatch(Table(problem.groups), np.random.default_rng(1), 0.5),
+        *(dispatch(GroupTable(groups)) for groups in tables),
+        dispatch(GroupTable(problem.groups), np.random.default_rng(1), 0.5),
         insert_widest(problem.groups, 0.0, Budget(0.01), 0),
     ):
         assert sorted(a.task for a in made) == moving

@@ -1,23 +1,45 @@
-"""List scheduling by most remaining load, with restarts."""
+"""List scheduling: in a given order, by most remaining load with restarts, and with insertion."""
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 
 import numpy as np
 
-from reshard_lab.scheduling.budget import Budget
-from reshard_lab.scheduling.problem import Group
+from reshard_lab.scheduling.problem import Budget, Group, Problem
 from reshard_lab.scheduling.schedule import Assignment, meets, span
+from reshard_lab.scheduling.senders import one_sender_each
 
 _PACE = 5e3
-"""Tasks started a second, well below what a slow machine does."""
+"""Tasks placed a second, well below what a slow machine does."""
 _NOISES = (0.02, 0.1, 0.3, 1.0)
 """How far a restart may deviate from the rule, one after the other."""
+_NOISE = 0.5
+"""The same, of insertion."""
 
 
-class Table:
+def list_schedule(
+    problem: Problem, order: Sequence[int], sender: Sequence[int]
+) -> list[Assignment]:
+    """Start the tasks in ``order``, each as soon as all its NICs are free after earlier tasks."""
+    sends: dict[int, float] = {}  # when each NIC is free
+    takes: dict[int, float] = {}
+    assignments = []
+    for i in order:
+        source, receivers = sender[i], problem.receivers[i]
+        start = end = 0.0
+        if receivers:
+            start = max(sends.get(source, 0.0), max(takes.get(r, 0.0) for r in receivers))
+            end = start + problem.durations[i]
+            sends[source] = end
+            takes.update(dict.fromkeys(receivers, end))
+        assignments.append(Assignment(i, source, start, end, 1.0))
+    return assignments
+
+
+class GroupTable:
     """Groups of tasks as arrays: who may send what to whom."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
@@ -40,16 +62,16 @@ class Table:
 
 
 def _incidence(rows: list[list[int]], width: int) -> np.ndarray:
-    made = np.zeros((len(rows), width), dtype=bool)
+    incidence = np.zeros((len(rows), width), dtype=bool)
     for i, columns in enumerate(rows):
-        made[i, columns] = True
-    return made
+        incidence[i, columns] = True
+    return incidence
 
 
-class _Run:
-    """The state of one pass: what is left, and which NICs are busy."""
+class _Pass:
+    """The state of one pass over the tasks: what is left, and which NICs are busy."""
 
-    def __init__(self, table: Table, rng: np.random.Generator | None, noise: float) -> None:
+    def __init__(self, table: GroupTable, rng: np.random.Generator | None, noise: float) -> None:
         self.table, self.rng, self.noise = table, rng, noise
         work = table.duration * table.count
         options = table.sends.sum(1)
@@ -61,7 +83,7 @@ class _Run:
         self.free = options.copy()  # free senders, by group
         self.sending = [False] * len(table.tx)
         self.ends: list[tuple[float, int, int]] = []
-        self.made: list[Assignment] = []
+        self.assignments: list[Assignment] = []
 
     def ranked(self, groups: np.ndarray) -> list[int]:
         """Those of ``groups`` that could start now, the one with the most loaded NIC first."""
@@ -94,7 +116,7 @@ class _Run:
         self.to_send[table.senders[group]] -= self.each[group]
         end = now + source.duration
         heapq.heappush(self.ends, (end, sender, group))
-        self.made.append(Assignment(task, table.tx[sender], now, end, 1.0))
+        self.assignments.append(Assignment(task, table.tx[sender], now, end, 1.0))
 
     def finish_next(self) -> tuple[float, np.ndarray]:
         """Free the NICs of the tasks that end next: when, and the groups that use those NICs.
@@ -117,7 +139,7 @@ class _Run:
 
 
 def dispatch(
-    table: Table, rng: np.random.Generator | None = None, noise: float = 0.0
+    table: GroupTable, rng: np.random.Generator | None = None, noise: float = 0.0
 ) -> list[Assignment]:
     """A schedule in which no task waits that could start.
 
@@ -125,19 +147,27 @@ def dispatch(
     has most left to do; where several senders are free, the least loaded one sends. With an
     ``rng`` the loads are blurred by up to ``noise`` of themselves.
     """
-    run = _Run(table, rng, noise)
+    state = _Pass(table, rng, noise)
     now, touched = 0.0, np.arange(len(table.groups))
     while True:
-        for group in run.ranked(touched):
-            if run.left[group] and not run.blocked[group] and run.free[group] > 0:
-                run.start(group, now)
-        if not run.ends:
-            return run.made
-        now, touched = run.finish_next()
+        for group in state.ranked(touched):
+            if state.left[group] and not state.blocked[group] and state.free[group] > 0:
+                state.start(group, now)
+        if not state.ends:
+            return state.assignments
+        now, touched = state.finish_next()
+
+
+def tables_of(groups: Sequence[Group]) -> list[GroupTable]:
+    """The groups as they are and, where some have a choice, with senders fixed beforehand."""
+    tables = [GroupTable(groups)]
+    if any(len(g.senders) > 1 for g in groups):
+        tables.append(GroupTable(one_sender_each(groups)))
+    return tables
 
 
 def best_of_restarts(
-    tables: Sequence[Table], bound: float, budget: Budget, seed: int
+    tables: Sequence[GroupTable], bound: float, budget: Budget, seed: int
 ) -> list[Assignment]:
     """The shortest of many passes, the first over each table without noise.
 
@@ -151,8 +181,62 @@ def best_of_restarts(
         table = tables[runs % len(tables)]
         blurred = runs >= len(tables)
         noise = _NOISES[(runs // len(tables) - 1) % len(_NOISES)]
-        made = dispatch(table, rng if blurred else None, noise)
-        best = min(best, made, key=span)
+        best = min(best, dispatch(table, rng if blurred else None, noise), key=span)
         work -= len(table)
         runs += 1
+    return best
+
+
+def _insert(tasks: Sequence[tuple[int, Group]]) -> list[Assignment]:
+    """Place each (task, its group) in its first gap, from the sender that can start first."""
+    busy: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    load: dict[int, float] = {}
+    assignments = []
+    for task, g in tasks:
+        takes = [busy.setdefault(("rx", r), []) for r in g.receivers]
+        start, _, sender = min(
+            (_gap([busy.setdefault(("tx", s), []), *takes], g.duration), load.get(s, 0.0), s)
+            for s in g.senders
+        )
+        end = start + g.duration
+        for spans in (busy["tx", sender], *takes):
+            insort(spans, (start, end))
+        load[sender] = load.get(sender, 0.0) + g.duration
+        assignments.append(Assignment(task, sender, start, end, 1.0))
+    return assignments
+
+
+def _gap(spans: Sequence[list[tuple[float, float]]], duration: float) -> float:
+    """The earliest time at which all NICs are free for ``duration``, given when each is busy."""
+    at, fits = 0.0, False
+    while not fits:
+        fits = True
+        for busy in spans:
+            k = max(0, bisect_right(busy, (at, np.inf)) - 1)
+            while k < len(busy) and busy[k][0] < at + duration * (1 - 1e-12):
+                if busy[k][1] > at:
+                    at, fits = busy[k][1], False
+                k += 1
+    return at
+
+
+def insert_widest(
+    groups: Sequence[Group], bound: float, budget: Budget, seed: int
+) -> list[Assignment]:
+    """The best of several orders: by duration times NICs, descending, then blurred.
+
+    Each task goes into the first gap that fits all its NICs. Where a task goes to many receivers
+    at once, passes that start whatever can start keep it waiting; placing wide and long tasks
+    first, and filling the gaps with small ones, does better there.
+    """
+    rng = np.random.default_rng(seed)
+    tasks = [(task, g) for g in groups for task in g.tasks]
+    area = np.array([g.duration * (1 + len(g.receivers)) for _, g in tasks])
+    best = _insert([tasks[i] for i in np.argsort(-area, kind="stable").tolist()])
+    work = budget.steps(_PACE) - len(tasks)
+    while not meets(span(best), bound) and work > 0 and not budget.over:
+        blurred = area * (1 + _NOISE * rng.random(len(area)))
+        order = np.argsort(-blurred, kind="stable").tolist()
+        best = min(best, _insert([tasks[i] for i in order]), key=span)
+        work -= len(tasks)
     return best
