@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, short
-from reshard_lab.plots.export import export
 from reshard_lab.plots.measured import draw_measured
+from reshard_lab.plots.records import export
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,12 +1,17 @@
-"""The picture of any record: what a notebook shows of it, and what ``export`` writes."""
+"""The picture of any record: what a notebook shows of it, and what ``export`` writes.
+
+Pictures, tables and timelines go into files, the kind of file chosen by the ending of its name.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, check_path, need, write_text
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.pipelining.timeline import PipelineTimeline
@@ -21,13 +26,21 @@ from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.svg import Figure, figure
 from reshard_lab.plots.traffic import draw_traffic
 from reshard_lab.resharding import ReshardingTask
-from reshard_lab.runtime.measure import Measurement
+from reshard_lab.runtime.measure import Measurement, to_frame
 from reshard_lab.simulation.timeline import Timeline
 from reshard_lab.training.results import TrainingRun
 from reshard_lab.units import format_seconds
 
-_WHOLE = 4
+_KINDS = {
+    ".svg": "a picture",
+    ".png": "a picture",
+    ".csv": "a table",
+    ".json": "a Perfetto trace of a timeline, a plan, or a measurement",
+}
+_UNCUT = 4
 """Size of the dimensions that an example tensor has beside those that are cut."""
+_SCALE = 2
+"""Pixels of a PNG for one of the SVG."""
 
 
 def draw_record(record: object) -> Figure:
@@ -56,22 +69,22 @@ def _layout(layout: Layout) -> Figure:
     """A layout alone has no tensor: drawn is the smallest that it cuts evenly."""
     sizes = [math.prod(layout.mesh.shape[a] for a in axes) for axes in layout.spec.dims]
     cut = zip(sizes, layout.spec.dims, strict=True)
-    shape = tuple(n if axes else _WHOLE for n, axes in cut)
-    made = draw_layout(layout, shape)
+    shape = tuple(n if axes else _UNCUT for n, axes in cut)
+    drawn = draw_layout(layout, shape)
     words = f"{layout_title(layout)}, on a tensor of {shape_text(shape)} as an example. "
-    return figure(made.svg, words + made.caption.partition(". ")[2], made.alt)
+    return figure(drawn.svg, words + drawn.caption.partition(". ")[2], drawn.alt)
 
 
 def _task(task: ReshardingTask) -> Figure:
-    made = draw_layouts(task)
+    drawn = draw_layouts(task)
     count = len(task.unit_tasks)
-    words = f"{count} unit task{'s' * (count != 1)}. {made.caption}"
-    return figure(made.svg, words, made.alt)
+    words = f"{count} unit task{'s' * (count != 1)}. {drawn.caption}"
+    return figure(drawn.svg, words, drawn.alt)
 
 
 def _plan(plan: Plan) -> Figure:
-    made = gantt(plan.gantt())
-    return figure(made.svg, f"{plan.strategy}, {plan.scheduler}. {made.caption}", made.alt)
+    drawn = gantt(plan.gantt())
+    return figure(drawn.svg, f"{plan.strategy}, {plan.scheduler}. {drawn.caption}", drawn.alt)
 
 
 def _measurement(measured: Measurement) -> Figure:
@@ -79,10 +92,10 @@ def _measurement(measured: Measurement) -> Figure:
 
 
 def _training(run: TrainingRun) -> Figure:
-    made = draw_pipeline({"measured": run.timeline}, where=run.label)
+    drawn = draw_pipeline({"measured": run.timeline}, where=run.label)
     steps = len(run.times_s)
     median = f"{format_seconds(run.median_s)}, the median of {steps} step{'s' * (steps != 1)}"
-    return figure(made.svg, f"{run.label}. {median}; {made.caption}", made.alt)
+    return figure(drawn.svg, f"{run.label}. {median}; {drawn.caption}", drawn.alt)
 
 
 _PICTURES: dict[type, Callable[[Any], Figure]] = {
@@ -97,3 +110,98 @@ _PICTURES: dict[type, Callable[[Any], Figure]] = {
     Traffic: draw_traffic,
     TrainingRun: _training,
 }
+
+
+def export(thing: Any, path: str | Path) -> Path:
+    """Write ``thing`` to ``path`` and return it; the ending says as what.
+
+    ``.svg``, ``.png``: a figure, a chart of matplotlib, an explorer's picture as it stands, or
+    the picture of a record (see ``draw_record``).
+    ``.csv``: a DataFrame, or the table of a record that has ``to_frame``.
+    ``.json``: a timeline, or that of a training run, as a Chrome trace, which Perfetto opens; a
+    plan as ``Plan.from_json`` reads it; a measurement.
+    """
+    target = check_path("path", path)
+    ending = target.suffix.lower()
+    if ending not in _KINDS:
+        known = ", ".join(f"{key} ({what})" for key, what in _KINDS.items())
+        raise ReshardError(f"cannot tell from {str(path)!r} what to write; endings are {known}")
+    if ending == ".csv":
+        return write_text("table", target, _csv(thing))
+    if ending == ".json":
+        return write_text("file", target, _json(thing))
+    inner = getattr(thing, "figure", None)  # of an explorer, or of axes of matplotlib
+    chart = next((c for c in (thing, inner) if hasattr(c, "savefig")), None)
+    if chart is not None:
+        return _written(target, lambda: _save_chart(chart, target))
+    figure = inner if isinstance(inner, Figure) else draw_record(thing)
+    if ending == ".svg":
+        return figure.save(target)
+    data = png(figure)
+    return _written(target, lambda: target.write_bytes(data))
+
+
+def png(figure: Figure, scale: float = _SCALE) -> bytes:
+    """``figure`` as PNG, ``scale`` pixels to one of the SVG; the same figure, the same bytes."""
+    resvg = need("resvg_py", "notebooks", "a PNG of a picture")
+    matplotlib = need("matplotlib", "notebooks", "a PNG of a picture")
+    # Its fonts are there wherever it is, so the picture is the same on every machine.
+    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    return bytes(
+        resvg.svg_to_bytes(
+            svg_string=figure.svg,
+            zoom=scale,
+            skip_system_fonts=True,
+            font_dirs=[str(fonts)],
+            font_family="DejaVu Sans",
+            sans_serif_family="DejaVu Sans",
+        )
+    )
+
+
+def _save_chart(chart: Any, target: Path) -> None:
+    """A chart of matplotlib; the same chart gives the same bytes."""
+    matplotlib = need("matplotlib", "notebooks", "a chart")
+    with matplotlib.rc_context({"svg.hashsalt": "reshard_lab", "svg.fonttype": "path"}):
+        if target.suffix.lower() == ".svg":
+            chart.savefig(target, metadata={"Date": None, "Creator": None})
+        else:
+            chart.savefig(target, dpi=160, metadata={"Software": None})
+
+
+def _csv(thing: Any) -> str:
+    frame = to_frame([thing]) if isinstance(thing, Measurement) else thing
+    frame = frame.to_frame() if hasattr(frame, "to_frame") else frame
+    if not hasattr(frame, "to_csv"):
+        raise ReshardError(
+            f"a {type(thing).__name__} is not a table; give a DataFrame, or a timeline, a plan's "
+            "gantt() or a measurement"
+        )
+    named = any(name is not None for name in frame.index.names)
+    return str(frame.to_csv(index=named, lineterminator="\n"))
+
+
+def _json(thing: Any) -> str:
+    if isinstance(thing, (Timeline, PipelineTimeline)):
+        return thing.to_chrome_trace()
+    if isinstance(thing, TrainingRun):
+        return thing.timeline.to_chrome_trace()
+    if isinstance(thing, Plan):
+        return thing.to_json()
+    if isinstance(thing, Measurement):
+        return json.dumps(thing.to_dict(), indent=2) + "\n"
+    raise ReshardError(
+        f"a {type(thing).__name__} cannot be written as JSON; give a timeline (as a trace), a plan "
+        "or a measurement"
+    )
+
+
+def _written(target: Path, write: Callable[[], object]) -> Path:
+    try:
+        write()
+    except OSError as error:
+        raise ReshardError(
+            f"cannot write picture {str(target)!r}: {error.strerror}; give a file in a folder that "
+            "exists and can be written to"
+        ) from None
+    return target

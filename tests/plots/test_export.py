@@ -14,7 +14,7 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab import paper, plots, widgets
-from reshard_lab.plots.export import export, png
+from reshard_lab.plots.records import export, png
 from support.measured import measurement, training
 
 TASK = paper.suite_task(9)

@@ -229,7 +229,7 @@ SAME = """
 import hashlib
 from reshard_lab import paper, plots
 from reshard_lab.plots.bar_chart import ChartBar, ChartLabels, bar_chart_svg
-from reshard_lab.plots.export import png
+from reshard_lab.plots.records import png
 task = paper.on_figure2("S01R", "RS0")
 made = [plots.draw_layouts(task), plots.draw_unit_tasks(task)]
 bars = [ChartBar("", "1", "a", 3.0, 2.5, 3.5, 3.0), ChartBar("", "2", "b", 2.0, 1.5, 2.5, 2.0)]
