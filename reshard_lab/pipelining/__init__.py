@@ -3,8 +3,8 @@ public face."""
 
 from __future__ import annotations
 
-from reshard_lab.pipelining.checking import Checked, check
 from reshard_lab.pipelining.loads import BoundaryTensor
+from reshard_lab.pipelining.ops import Checked, check
 from reshard_lab.pipelining.schedules import SCHEDULES, schedule
 from reshard_lab.pipelining.simulation import simulate
 from reshard_lab.pipelining.timeline import PipelineTimeline

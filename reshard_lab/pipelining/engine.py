@@ -22,7 +22,7 @@ def carry_out(graph: Graph) -> tuple[list[float], list[float]]:
     Transfers that want more of a NIC than it has slow each other: each runs at a fraction of its
     own speed, and the fractions are max-min fair.
     """
-    busy = _crowded(graph)
+    busy = _contended(graph)
     return _Sharing(graph, busy).run() if busy else _alone(graph)
 
 
@@ -40,7 +40,7 @@ def _alone(graph: Graph) -> tuple[list[float], list[float]]:
     return starts, ends
 
 
-def _crowded(graph: Graph) -> frozenset[Port]:
+def _contended(graph: Graph) -> frozenset[Port]:
     """Ports that transfers on different links could want more of than there is."""
     wanted: dict[Port, dict[tuple[int, int], float]] = {}
     for stage, target, load in set(zip(graph.stages, graph.targets, graph.loads, strict=True)):

@@ -17,14 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reshard_lab.pipelining.checking import Checked
 from reshard_lab.pipelining.loads import BoundaryTensor, Load
-from reshard_lab.pipelining.ops import FORWARD, WEIGHT_GRADIENT, Op
+from reshard_lab.pipelining.ops import FORWARD, WEIGHT_GRADIENT, Checked, Op
 
 
 class Graph(NamedTuple):
-    """Items by column: ops on stages, and transfers of their results. (A column is quick to make
-    and to walk; there are several items for every op of a schedule.)
+    """Items by column: ops on stages, and transfers of their results. (A column is quick to fill
+    and to read; there are several items for every op of a schedule.)
     """
 
     ops: list[Op]
@@ -56,59 +55,57 @@ def build(
 ) -> Graph:
     """The items of a schedule, in an order in which they can all be carried out.
 
-    compute: load by kind and piece, as ``("F", 0)``; tensors: those of neighbours first;
+    compute: load by kind and model chunk, as ``("F", 0)``; tensors: those of neighbours first;
     transfers: the loads of each tensor and of its gradient.
     """
     lists = checked.lists
     count, width = lists.stages, lists.microbatches
-    ends = _Ends(tensors, lists.pieces, count)
-    ops, stages, targets, numbers = _items(checked, ends, overlap)
+    chunk_ends = _ChunkEnds(tensors, lists.model_chunks, count)
+    items = _items(checked, chunk_ends, overlap)
     loads: list[Load] = []
     first, after = [0], []
     lane = [-1] * (count * (count + 1))  # the last item of each stage, then of each link
-    # By [forward or not][piece or tensor][microbatch]: op that makes it, item that brings it
-    made = [[[0] * width for _ in range(lists.pieces)] for _ in range(2)]
-    came = [[[0] * width for _ in tensors] for _ in range(2)]
-    for item, (op, stage, target, tensor) in enumerate(
-        zip(ops, stages, targets, numbers, strict=True)
-    ):
-        kind, m, chunk = op
+    # By [forward or not][model chunk or tensor][microbatch]: op that makes it, item that brings it
+    producer = [[[0] * width for _ in range(lists.model_chunks)] for _ in range(2)]
+    arrival = [[[0] * width for _ in tensors] for _ in range(2)]
+    for item, ((kind, m, chunk), stage, target, tensor) in enumerate(zip(*items, strict=True)):
         forward = kind == FORWARD
-        piece = chunk * count + stage
+        model_chunk = chunk * count + stage
         if target < 0:
-            loads.append(compute[kind, piece])
+            loads.append(compute[kind, model_chunk])
             lanes: tuple[int, ...] = (stage,)
             if kind != WEIGHT_GRADIENT:
-                made[forward][piece][m] = item
-                for t in ends.inputs[forward][piece]:
-                    after.append(came[forward][t][m])
-                for t in ends.local[forward][piece]:
-                    came[forward][t][m] = item
+                producer[forward][model_chunk][m] = item
+                for t in chunk_ends.inputs[forward][model_chunk]:
+                    after.append(arrival[forward][t][m])
+                for t in chunk_ends.local[forward][model_chunk]:
+                    arrival[forward][t][m] = item
         else:
             loads.append(transfers[tensor][0 if forward else 1])
             lanes = (count * (stage + 1) + target,) if overlap else (stage, target)
-            after.append(made[forward][piece][m])
-            came[forward][tensor][m] = item
-        for at in lanes:
-            if lane[at] >= 0:
-                after.append(lane[at])
-            lane[at] = item
+            after.append(producer[forward][model_chunk][m])
+            arrival[forward][tensor][m] = item
+        for number in lanes:
+            if lane[number] >= 0:
+                after.append(lane[number])
+            lane[number] = item
         first.append(len(after))
-    return Graph(ops, stages, targets, numbers, loads, first, after)
+    return Graph(*items, loads, first, after)
 
 
-class _Ends:
-    """By [forward or not][piece]: what an op takes in, hands on inside its stage, and sends."""
+class _ChunkEnds:
+    """By [forward or not][model chunk]: the tensors that an op takes in, hands on inside its
+    stage, and sends.
+    """
 
-    def __init__(self, tensors: Sequence[BoundaryTensor], pieces: int, stages: int) -> None:
-        self.inputs: list[list[list[int]]] = [[[] for _ in range(pieces)] for _ in range(2)]
-        self.local: list[list[list[int]]] = [[[] for _ in range(pieces)] for _ in range(2)]
+    def __init__(self, tensors: Sequence[BoundaryTensor], width: int, stages: int) -> None:
+        self.inputs: list[list[list[int]]] = [[[] for _ in range(width)] for _ in range(2)]
+        self.local: list[list[list[int]]] = [[[] for _ in range(width)] for _ in range(2)]
         self.sent: list[list[list[tuple[int, int]]]]  # (tensor, stage it goes to)
-        self.sent = [[[] for _ in range(pieces)] for _ in range(2)]
+        self.sent = [[[] for _ in range(width)] for _ in range(2)]
         for number, tensor in enumerate(tensors):
             there = (tensor.from_stage, tensor.to_stage)
-            back = there[::-1]
-            for forward, (a, b) in enumerate((back, there)):
+            for forward, (a, b) in enumerate((there[::-1], there)):
                 self.inputs[forward][b].append(number)
                 if a % stages == b % stages:
                     self.local[forward][a].append(number)
@@ -117,15 +114,15 @@ class _Ends:
 
 
 def _items(
-    checked: Checked, ends: _Ends, overlap: bool
+    checked: Checked, chunk_ends: _ChunkEnds, overlap: bool
 ) -> tuple[list[Op], list[int], list[int], list[int]]:
     """Op, stage, target and tensor of every item; overlapped, transfers behind the op they follow,
     blocking, in the global order.
     """
     lists = checked.lists
-    count, pieces = lists.stages, lists.pieces
-    # The tick after every op's own, by [forward or not][microbatch * pieces + piece]
-    done = [[0] * (pieces * lists.microbatches) for _ in range(2)]
+    count, width = lists.stages, lists.model_chunks
+    # The tick after every op's own, by [forward or not][microbatch * width + model chunk]
+    done = [[0] * (width * lists.microbatches) for _ in range(2)]
     clock = [0] * count
     ops: list[Op] = []
     stages: list[int] = []
@@ -135,37 +132,30 @@ def _items(
     for stage, position in checked.order:
         op = lists.ops[stage][position]
         kind, m, chunk = op
-        piece = chunk * count + stage
+        model_chunk = chunk * count + stage
         tick = clock[stage]
         sent: list[tuple[int, int]] = []
         if kind != WEIGHT_GRADIENT:
             forward = kind == FORWARD
-            here = m * pieces + piece
-            if forward and piece:
+            here = m * width + model_chunk
+            if forward and model_chunk:
                 tick = max(tick, done[1][here - 1])
-            elif not forward and piece < pieces - 1:
+            elif not forward and model_chunk < width - 1:
                 tick = max(tick, done[0][here + 1])
             done[forward][here] = tick + 1
-            sent = ends.sent[forward][piece]
+            sent = chunk_ends.sent[forward][model_chunk]
         clock[stage] = tick + 1
-        ops.append(op)
-        stages.append(stage)
-        targets.append(-1)
-        tensors.append(-1)
-        ticks.append(tick)
-        for tensor, target in sent:
+        for tensor, target in ((-1, -1), *sent):
             ops.append(op)
             stages.append(stage)
             targets.append(target)
             tensors.append(tensor)
             ticks.append(tick)
-    if overlap:
-        return ops, stages, targets, tensors
-    keys = np.array([tensors, targets, stages, np.array(targets) >= 0, ticks])  # last key first
-    order = np.lexsort(keys).tolist()
-    return (
-        [ops[i] for i in order],
-        [stages[i] for i in order],
-        [targets[i] for i in order],
-        [tensors[i] for i in order],
-    )
+    if not overlap:
+        transfer = [target >= 0 for target in targets]
+        order = np.lexsort((tensors, targets, stages, transfer, ticks)).tolist()  # last key first
+        ops = [ops[i] for i in order]
+        stages, targets, tensors = (
+            [column[i] for i in order] for column in (stages, targets, tensors)
+        )
+    return ops, stages, targets, tensors

@@ -1,12 +1,12 @@
-"""How long ops and transfers take, and what share of which NICs a transfer takes meanwhile."""
+"""Tensors that cross between stages, how long ops and transfers take, and the NICs they share."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from reshard_lab.errors import ReshardError
+from reshard_lab.errors import ReshardError, check_each
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.units import parse_seconds
@@ -67,36 +67,27 @@ def times(what: str, given: Times, count: int, unit: str) -> list[float]:
     >>> times("forward_s", 1, 2, "stage"), times("forward_s", ["1ms", 2], 2, "stage")
     ([1.0, 1.0], [0.001, 2.0])
     """
-    return [parse_seconds(value, name) for name, value in _each(what, given, count, unit)]
+    return [parse_seconds(value, name) for name, value in _named(what, given, count, unit)]
 
 
-def move_loads(
-    what: str, given: Moves, links: Sequence[str], strategy: str, backwards: bool = False
-) -> list[Load]:
-    """The load of every link's transfer; ``links`` names them, as ``"0>1"``.
-
-    ``backwards``: ``given`` is what goes forwards over the links; the loads are those of the
-    gradients that come back: the same number of seconds, the reverse resharding.
-    """
-    if not links:
-        _each(what, given, 0, "link")
-        return []
+def transfer_loads(what: str, given: Moves, links: Sequence[str], strategy: str) -> list[Load]:
+    """The load of every link's transfer; ``links`` names them, as ``"0>1"``."""
     if len(links) > 1 and isinstance(given, (ReshardingTask, Plan)):
         raise ReshardError(
             f"{what} is one {type(given).__name__}, but the schedule has {len(links)} links "
             f"({', '.join(links)}); give one a link"
         )
-    turn: Callable[[Move], Move] = reverse if backwards else lambda move: move
     return [
-        load(name, turn(move), strategy) for name, move in _each(what, given, len(links), "link")
+        transfer_load(name, move, strategy)
+        for name, move in _named(what, given, len(links), "link")
     ]
 
 
-def load(what: str, move: Move, strategy: str) -> Load:
+def transfer_load(what: str, move: Move, strategy: str) -> Load:
     """The load of one transfer; a tensor is planned on its cluster under ``strategy``."""
-    tasks = move if isinstance(move, (list, tuple)) else (move,)
     if isinstance(move, Plan):
         return _plan_load(move)
+    tasks = move if isinstance(move, (list, tuple)) else (move,)
     if tasks and all(isinstance(task, ReshardingTask) for task in tasks):
         return _plan_load(plan(tasks, strategy=strategy))
     if isinstance(move, (list, tuple)):
@@ -117,27 +108,23 @@ def tasks_in(moves: Moves | None) -> list[ReshardingTask]:
     return []
 
 
-def reverse(move: Move) -> Move:
-    """What brings the gradient back: the resharding from destination to source."""
-    if isinstance(move, Plan):
-        tasks = [_reverse_task(task) for task in move.tasks]
-        return plan(tasks, move.strategy, move.scheduler, move.chunks, move.seed)
-    if isinstance(move, ReshardingTask):
-        return _reverse_task(move)
-    if isinstance(move, (list, tuple)):
-        return [_reverse_task(t) if isinstance(t, ReshardingTask) else t for t in move]
-    return move
+def reverse(moves: Any) -> Any:
+    """What brings the gradients back: reshardings from destination to source, seconds as given."""
+    if isinstance(moves, ReshardingTask):
+        return ReshardingTask(moves.shape, moves.dtype, moves.dst, moves.src, moves.cluster)
+    if isinstance(moves, Plan):
+        tasks = [reverse(task) for task in moves.tasks]
+        return plan(tasks, moves.strategy, moves.scheduler, moves.chunks, moves.seed)
+    if isinstance(moves, (list, tuple)):
+        return [reverse(move) for move in moves]
+    return moves
 
 
-def _reverse_task(task: ReshardingTask) -> ReshardingTask:
-    return ReshardingTask(task.shape, task.dtype, task.dst, task.src, task.cluster)
-
-
-def _plan_load(made: Plan) -> Load:
+def _plan_load(moved: Plan) -> Load:
     """Makespan of a plan, and the bytes through each NIC over what it could move meanwhile."""
-    cluster, duration = made.cluster, made.makespan_s
+    cluster, duration = moved.cluster, moved.makespan_s
     nbytes: dict[Port, int] = {}
-    for transfer in made.transfers:
+    for transfer in moved.transfers:
         for a, b in itertools.pairwise(transfer.path):
             for port in cluster.nic_ports(a, b):
                 nbytes[port] = nbytes.get(port, 0) + transfer.nbytes
@@ -149,15 +136,11 @@ def _plan_load(made: Plan) -> Load:
     return Load(duration, tuple((port, min(1.0, s)) for port, s in sorted(shares.items()) if s))
 
 
-def _each(what: str, given: Any, count: int, unit: str) -> list[tuple[str, Any]]:
-    """``(name, value)`` of ``count`` entries: the entries of a list, or one value for all."""
+def _named(what: str, given: Any, count: int, unit: str) -> list[tuple[str, Any]]:
+    """``count`` entries with their names in messages: of a list, or of one value for all."""
     if hasattr(given, "tolist"):  # a numpy array
         given = given.tolist()
     if not isinstance(given, (list, tuple)):
         return [(what, given)] * count
-    if len(given) != count:
-        raise ReshardError(
-            f"{what} has {len(given)} entries, but the schedule has {count} {unit}s; "
-            f"give one a {unit}, or one value for all"
-        )
-    return [(f"{what}[{i}]", value) for i, value in enumerate(given)]
+    values = check_each(what, given, count, unit, "the schedule")
+    return [(f"{what}[{i}]", value) for i, value in enumerate(values)]

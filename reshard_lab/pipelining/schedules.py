@@ -30,13 +30,13 @@ def schedule(
         - ``1f1b``: min(M, S-s) forwards, then one backward and one forward in turn
         - ``eager_1f1b``: the same after min(M, 2(S-s)-1) forwards: more live activations, and a
           slot of slack for every transfer (section 4)
-        - ``interleaved_1f1b``: 1F1B with ``chunks`` pieces of the model a stage (2 unless given;
-          Narayanan et al. 2021, arXiv 2104.04473, section 2.2)
+        - ``interleaved_1f1b``: 1F1B with ``chunks`` model chunks a stage (2 unless given; Narayanan
+          et al. 2021, arXiv 2104.04473, section 2.2)
         - ``zero_bubble``: ZB-H1, 1F1B with split backwards whose weight half stage ``s`` holds
           back by s microbatches (Qi et al. 2023, arXiv 2401.10241, section 2)
         - ``inference``: forwards only
     chunks:
-        pieces of the model a stage; only ``interleaved_1f1b`` takes more than 1.
+        model chunks a stage; only ``interleaved_1f1b`` takes more than 1.
     delay_weights:
         backward weight delaying (section 4): every backward is written as its input half ``I``,
         which the stage before waits for, then its weight half ``W``. ``zero_bubble`` always does.
@@ -50,37 +50,33 @@ def schedule(
     [['F0', 'I0', 'W0', 'F1', 'I1', 'W1']]
     """
     check_choice("pipeline schedule", name, SCHEDULES)
-    stages, microbatches = (
-        check_int("stages", stages, 1),
-        check_int("microbatches", microbatches, 1),
-    )
+    stages = check_int("stages", stages, 1)
+    microbatches = check_int("microbatches", microbatches, 1)
     halves = check_bool("delay_weights", delay_weights) or name == "zero_bubble"
-    pieces = _chunks(name, chunks)
+    count = _chunks(name, chunks)
     ops_each = 1 if name == "inference" else 3 if halves else 2
-    if stages * microbatches * pieces * ops_each > MOST_OPS:
+    if stages * microbatches * count * ops_each > MOST_OPS:
         raise ReshardError(
             f"{short(stages)} stages x {short(microbatches)} microbatches"
-            f"{f' x {short(pieces)} chunks' * (pieces > 1)} are too many: a schedule has up to "
-            f"{MOST_OPS} ops, and this one {ops_each} of each microbatch on each piece; use fewer"
+            f"{f' x {short(count)} chunks' * (count > 1)} are too many: a schedule has up to "
+            f"{MOST_OPS} ops, and this one {ops_each} of each microbatch on each model chunk; use "
+            "fewer"
         )
     lists = []
     for s in range(stages):
         if name == "interleaved_1f1b":
-            ops = list(_interleaved(s, stages, microbatches, pieces))
+            ops = list(_interleaved(s, stages, microbatches, count))
         elif name == "zero_bubble":
             ops = list(_zero_bubble(s, stages, microbatches))
         elif name == "inference":
             ops = [Op(FORWARD, m) for m in range(microbatches)]
         else:
-            warm_up = {
-                "gpipe": microbatches,
-                "1f1b": stages - s,
-                "eager_1f1b": 2 * (stages - s) - 1,
-            }
-            ops = list(_one_by_one(warm_up[name], microbatches))
+            eager = 2 * (stages - s) - 1
+            warm_up = {"gpipe": microbatches, "1f1b": stages - s, "eager_1f1b": eager}[name]
+            ops = list(_one_by_one(warm_up, microbatches))
         if delay_weights:
             ops = [half for op in ops for half in _halves(op)]
-        lists.append([op.text(pieces) for op in ops])
+        lists.append([op.text(count) for op in ops])
     return lists
 
 
@@ -89,7 +85,7 @@ def _chunks(name: str, chunks: int | None) -> int:
         return 2 if chunks is None else check_int("chunks", chunks, 1)
     if chunks is not None and check_int("chunks", chunks, 1) != 1:
         raise ReshardError(
-            f"schedule {name!r} has one piece of the model a stage, but chunks={chunks} was given; "
+            f"schedule {name!r} has one model chunk a stage, but chunks={chunks} was given; "
             "use 'interleaved_1f1b' or leave chunks out"
         )
     return 1

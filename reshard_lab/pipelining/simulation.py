@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reshard_lab.errors import ReshardError, check_bool, check_int, check_type, short
-from reshard_lab.pipelining.checking import check
+from reshard_lab.errors import ReshardError, check_bool, check_int, check_type, must_be
 from reshard_lab.pipelining.engine import carry_out
 from reshard_lab.pipelining.graph import build
 from reshard_lab.pipelining.loads import (
@@ -13,13 +12,20 @@ from reshard_lab.pipelining.loads import (
     Load,
     Moves,
     Times,
-    load,
-    move_loads,
     reverse,
     tasks_in,
     times,
+    transfer_load,
+    transfer_loads,
 )
-from reshard_lab.pipelining.ops import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Lists
+from reshard_lab.pipelining.ops import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    OpLists,
+    check,
+)
 from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.resharding import need_cluster
 from reshard_lab.units import parse_bytes
@@ -46,26 +52,26 @@ def simulate(
 
     Overlapped, ops of a stage run in list order as soon as their input is there, and each pair of
     meshes that talks has a FIFO link in each direction. Not overlapped, a transfer occupies both
-    meshes and all take part in one global order (``pipeline.graph``).
+    meshes and all take part in one global order (``pipelining.graph``).
 
     schedule:
         lists of ops a stage (``pipeline.schedule`` or one's own; ``pipeline.check`` is run first).
     forward_s, backward_s:
-        seconds of F and of B (= I + W), one number or one a piece of the model, in model order:
-        one a stage, where a stage has one piece. ``backward_s`` is not needed for inference.
+        seconds of F and of B (= I + W), one number or one a model chunk, in model order: one a
+        stage, where a stage has one chunk. ``backward_s`` is not needed for inference.
     forward_transfer_s, backward_transfer_s:
-        between neighbouring pieces, one for all or one a link; entry k of the first goes from
-        piece k to k + 1, entry k of the second brings its gradient from k + 1 to k. Each is a
+        between neighbouring model chunks, one for all or one a link; entry k of the first goes
+        from chunk k to k + 1, entry k of the second brings its gradient from k + 1 to k. Each is a
         number of seconds; a ReshardingTask, a list of them (moved together) or a Plan, which
         take their plan's makespan under ``strategy`` and slow each other where they share NICs.
-        ``backward_transfer_s=None``: as forwards, reshardings reversed. Between two pieces on one
-        stage nothing is moved.
+        ``backward_transfer_s=None``: as forwards, reshardings reversed. Between two
+        chunks on one stage nothing is moved.
     weight_s:
         the part of ``backward_s`` that W takes; half of it unless given.
     skips:
-        further tensors between pieces; on one link they follow those of neighbours.
+        further tensors between model chunks; on one link they follow those of neighbours.
     activation_bytes:
-        bytes of one microbatch that a piece keeps for its backward, one a piece, for
+        bytes of one microbatch that a model chunk keeps for its backward, one a chunk, for
         ``peak_bytes``.
 
     >>> from reshard_lab.pipelining import schedule
@@ -82,16 +88,25 @@ def simulate(
     lists = checked.lists
     compute = compute_loads(lists, forward_s, backward_s, weight_s)
     check_type("skips", skips, Sequence, f"give a list of {_SKIP}")
-    further = [_skip(i, s, lists) for i, s in enumerate(skips)]
+    further = [_skip(f"skips[{i}]", skip, lists) for i, skip in enumerate(skips)]
     moves = [forward_transfer_s, backward_transfer_s]
     moves += [m for s in further for m in (s.forward_transfer_s, s.backward_transfer_s)]
     tasks = [task for move in moves for task in tasks_in(move)]
     if tasks:
         need_cluster(tasks)  # of several clusters, nobody could say which NICs are shared
-    tensors = [BoundaryTensor(k, k + 1, name=f"{k}>{k + 1}") for k in range(lists.pieces - 1)]
-    transfers = _neighbour_loads(lists, forward_transfer_s, backward_transfer_s, strategy)
-    tensors += further
-    transfers += [_skip_loads(i, s, lists.trains, strategy) for i, s in enumerate(further)]
+    links = [f"{k}>{k + 1}" for k in range(lists.model_chunks - 1)]
+    there = transfer_loads("forward_transfer_s", forward_transfer_s, links, strategy)
+    if not lists.trains:
+        back = [Load(0.0)] * len(links)
+    elif backward_transfer_s is None:
+        back = transfer_loads("forward_transfer_s", reverse(forward_transfer_s), links, strategy)
+    else:
+        back = transfer_loads("backward_transfer_s", backward_transfer_s, links, strategy)
+    transfers = list(zip(there, back, strict=True))
+    transfers += [
+        _skip_loads(f"skips[{i}]", skip, lists.trains, strategy) for i, skip in enumerate(further)
+    ]
+    tensors = [BoundaryTensor(k, k + 1, name=name) for k, name in enumerate(links)] + further
     graph = build(checked, compute, tensors, transfers, overlap)
     starts, ends = carry_out(graph)
     if not max(ends) < _MOST_S:
@@ -103,21 +118,17 @@ def simulate(
         tuple(starts),
         tuple(ends),
         tuple(tensor.name for tensor in tensors),
-        _sizes(lists, activation_bytes),
+        _activation_bytes(lists, activation_bytes),
     )
 
 
-def _unit(lists: Lists) -> str:
-    return "stage" if lists.chunks == 1 else "piece"
-
-
 def compute_loads(
-    lists: Lists, forward_s: Times, backward_s: Times | None, weight_s: Times | None
+    lists: OpLists, forward_s: Times, backward_s: Times | None, weight_s: Times | None
 ) -> dict[tuple[str, int], Load]:
-    """The load of every kind of op, by kind and piece."""
-    n, unit = lists.pieces, _unit(lists)
+    """The load of every kind of op, by kind and model chunk."""
+    n, unit = lists.model_chunks, _unit(lists)
     forward = times("forward_s", forward_s, n, unit)
-    loads = {(FORWARD, p): Load(t) for p, t in enumerate(forward)}
+    loads = {(FORWARD, c): Load(t) for c, t in enumerate(forward)}
     if not lists.trains:
         return loads
     if backward_s is None:
@@ -127,40 +138,29 @@ def compute_loads(
         )
     backward = times("backward_s", backward_s, n, unit)
     weight = [t / 2 for t in backward] if weight_s is None else times("weight_s", weight_s, n, unit)
-    for p, (b, w) in enumerate(zip(backward, weight, strict=True)):
+    for c, (b, w) in enumerate(zip(backward, weight, strict=True)):
         if w > b:
             raise ReshardError(
-                f"weight_s is {w} for {unit} {p}, more than its backward_s of {b}; it is the part "
+                f"weight_s is {w} for {unit} {c}, more than its backward_s of {b}; it is the part "
                 "of the backward that computes weight gradients"
             )
-        loads[BACKWARD, p] = Load(b)
-        loads[INPUT_GRADIENT, p] = Load(b - w)
-        loads[WEIGHT_GRADIENT, p] = Load(w)
+        loads[BACKWARD, c] = Load(b)
+        loads[INPUT_GRADIENT, c] = Load(b - w)
+        loads[WEIGHT_GRADIENT, c] = Load(w)
     return loads
 
 
-def _neighbour_loads(
-    lists: Lists, forward: Moves, backward: Moves | None, strategy: str
-) -> list[tuple[Load, Load]]:
-    """The loads of what goes between neighbouring pieces of the model, and of its gradients."""
-    links = [f"{k}>{k + 1}" for k in range(lists.pieces - 1)]
-    there = move_loads("forward_transfer_s", forward, links, strategy)
-    if not lists.trains:
-        back = [Load(0.0)] * len(links)
-    elif backward is None:
-        back = move_loads("forward_transfer_s", forward, links, strategy, backwards=True)
-    else:
-        back = move_loads("backward_transfer_s", backward, links, strategy)
-    return list(zip(there, back, strict=True))
+def _unit(lists: OpLists) -> str:
+    return "stage" if lists.chunks == 1 else "model chunk"
 
 
-def _skip(number: int, skip: BoundaryTensor, lists: Lists) -> BoundaryTensor:
-    """``skip``, named as timelines call it, if it goes from a piece of the model to a later one."""
-    name, unit, last = f"skips[{number}]", _unit(lists), lists.pieces - 1
+def _skip(name: str, skip: BoundaryTensor, lists: OpLists) -> BoundaryTensor:
+    """``skip``, named as timelines call it, if it goes from a model chunk to a later one."""
+    unit, last = _unit(lists), lists.model_chunks - 1
     try:
         tensor = BoundaryTensor(*skip)
     except TypeError:
-        raise ReshardError(f"{name} must be {_SKIP}, not {short(skip)}") from None
+        raise must_be(name, _SKIP, skip) from None
     first = check_int(f"from_stage of {name}", tensor.from_stage)
     second = check_int(f"to_stage of {name}", tensor.to_stage)
     if not first < second <= last:
@@ -171,23 +171,19 @@ def _skip(number: int, skip: BoundaryTensor, lists: Lists) -> BoundaryTensor:
     return tensor._replace(name=f"skip {first}>{second}")
 
 
-def _skip_loads(
-    number: int, skip: BoundaryTensor, trains: bool, strategy: str
-) -> tuple[Load, Load]:
+def _skip_loads(name: str, skip: BoundaryTensor, trains: bool, strategy: str) -> tuple[Load, Load]:
     forward, backward = skip.forward_transfer_s, skip.backward_transfer_s
-    there = load(f"forward_transfer_s of skips[{number}]", forward, strategy)
+    there = transfer_load(f"forward_transfer_s of {name}", forward, strategy)
     if not trains:
         return there, Load(0.0)
     back = reverse(forward) if backward is None else backward
-    return there, load(f"backward_transfer_s of skips[{number}]", back, strategy)
+    return there, transfer_load(f"backward_transfer_s of {name}", back, strategy)
 
 
-def _sizes(lists: Lists, given: Sequence[int | str] | None) -> tuple[int, ...] | None:
+def _activation_bytes(lists: OpLists, given: Sequence[int | str] | None) -> tuple[int, ...] | None:
     if given is None:
         return None
-    if isinstance(given, str) or not hasattr(given, "__len__") or len(given) != lists.pieces:
-        raise ReshardError(
-            f"activation_bytes must be one number a {_unit(lists)}, {lists.pieces} of them, "
-            f"not {short(given)}"
-        )
+    n = lists.model_chunks
+    if isinstance(given, str) or not hasattr(given, "__len__") or len(given) != n:
+        raise must_be("activation_bytes", f"one number a {_unit(lists)}, {n} of them", given)
     return tuple(parse_bytes(v, f"activation_bytes[{i}]") for i, v in enumerate(given))

@@ -1,18 +1,16 @@
-"""What happened when: the record of a simulated pipeline."""
+"""What happened when in a pipeline: the record, what can be read off it, and the face over both."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reshard_lab.errors import need, write_text
-from reshard_lab.pipelining import analysis
-from reshard_lab.pipelining.analysis import Memory, Share
+from reshard_lab.errors import need
 from reshard_lab.pipelining.graph import Graph
-from reshard_lab.pipelining.ops import FORWARD, NAMES, Lists
+from reshard_lab.pipelining.ops import BACKWARD, FORWARD, NAMES, WEIGHT_GRADIENT, OpLists
+from reshard_lab.simulation.trace import metadata, trace_text
 from reshard_lab.units import format_seconds
 
 
@@ -27,19 +25,41 @@ class Event(NamedTuple):
     """``"forward"``, ``"backward"``, ``"input gradient"``, ``"weight gradient"``; for a transfer
     ``"activation"`` or ``"gradient"``."""
     tensor: str
-    """For a transfer the pieces of the model at its ends, as ``"0>1"`` or ``"skip 0>2"``; empty
-    for an op."""
+    """For a transfer the model chunks at its ends, as ``"0>1"`` or ``"skip 0>2"``; empty for an
+    op."""
     microbatch: int
     chunk: int
     start_s: float
     end_s: float
 
 
-@dataclass(frozen=True, repr=False)
-class PipelineTimeline:
-    """Every op and transfer of a pipeline with its start and end; made by ``pipeline.simulate``."""
+class Share(NamedTuple):
+    """How a stage spent its time, as fractions of the makespan that sum to 1."""
 
-    lists: Lists
+    stage: int
+    compute: float
+    communication: float
+    """Exposed communication. Overlapped: idle while what its next op waits for is queued for its
+    link or on its way. Blocking: occupied by transfers."""
+    bubble: float
+    """Idle for any other reason."""
+
+
+class Memory(NamedTuple):
+    """What a stage keeps for its backwards, from ``time_s`` until the next entry."""
+
+    time_s: float
+    live: int
+    """Microbatches (times chunks) whose forward has begun and whose backward has not ended."""
+    nbytes: int | None
+    """Bytes of their activations, if sizes were given."""
+
+
+@dataclass(frozen=True, repr=False)
+class PipelineRecord:
+    """Every op and transfer of a pipeline with its start and end."""
+
+    lists: OpLists
     """The schedule that was carried out."""
     overlap: bool
     graph: Graph
@@ -48,9 +68,9 @@ class PipelineTimeline:
     """By item."""
     ends_s: tuple[float, ...]
     tensors: tuple[str, ...]
-    """By boundary tensor: the pieces of the model at its ends, as ``"0>1"`` or ``"skip 0>2"``."""
+    """Names of the boundary tensors, as ``Event.tensor`` has them."""
     activation_bytes: tuple[int, ...] | None
-    """By piece of the model: bytes of one microbatch kept for its backward, if given."""
+    """By model chunk: bytes of one microbatch kept for its backward, if given."""
 
     @cached_property
     def makespan_s(self) -> float:
@@ -61,6 +81,95 @@ class PipelineTimeline:
     def stages(self) -> int:
         """Number of stages."""
         return self.lists.stages
+
+
+def memory(record: PipelineRecord) -> tuple[tuple[Memory, ...], ...]:
+    """By stage, live activations over time: an entry at the start and at each change."""
+    last = (BACKWARD, WEIGHT_GRADIENT) if record.lists.trains else (FORWARD,)
+    sizes = record.activation_bytes
+    empty = Memory(0.0, 0, None if sizes is None else 0)
+    entries = [[empty] for _ in range(record.stages)]
+
+    def change(stage: int, time_s: float, by: int, model_chunk: int) -> None:
+        before = entries[stage][-1]
+        nbytes = None if sizes is None else (before.nbytes or 0) + by * sizes[model_chunk]
+        entries[stage].append(Memory(time_s, before.live + by, nbytes))
+
+    graph = record.graph
+    for item, (op, stage, target) in enumerate(
+        zip(graph.ops, graph.stages, graph.targets, strict=True)
+    ):
+        if target < 0:
+            model_chunk = op.chunk * record.stages + stage
+            if op.kind == FORWARD:
+                change(stage, record.starts_s[item], 1, model_chunk)
+            if op.kind in last:
+                change(stage, record.ends_s[item], -1, model_chunk)
+    return tuple(map(tuple, entries))
+
+
+def shares(record: PipelineRecord) -> tuple[Share, ...]:
+    """Compute, exposed communication and bubble of every stage."""
+    graph, starts, ends = record.graph, record.starts_s, record.ends_s
+    compute = [0.0] * record.stages
+    communication = [0.0] * record.stages
+    idle_since = [0.0] * record.stages
+    for item, (stage, target) in enumerate(zip(graph.stages, graph.targets, strict=True)):
+        duration = ends[item] - starts[item]
+        if target < 0:
+            compute[stage] += duration
+            if record.overlap:
+                communication[stage] += _awaited_s(record, item, idle_since[stage])
+                idle_since[stage] = ends[item]
+        elif not record.overlap:
+            communication[stage] += duration
+            communication[target] += duration
+    total = record.makespan_s
+    if not total:
+        return tuple(Share(s, 0.0, 0.0, 1.0) for s in range(record.stages))
+    return tuple(
+        Share(s, busy / total, lost / total, max(0.0, 1 - (busy + lost) / total))
+        for s, (busy, lost) in enumerate(zip(compute, communication, strict=True))
+    )
+
+
+def _awaited_s(record: PipelineRecord, item: int, idle_since: float) -> float:
+    """Seconds before an op in which its stage was idle and its last input was under way."""
+    graph = record.graph
+    inputs = [i for i in graph.before(item) if graph.targets[i] >= 0]
+    if not inputs or record.starts_s[item] == idle_since:
+        return 0.0
+    last = max(inputs, key=lambda i: record.ends_s[i])
+    produced = record.ends_s[graph.before(last)[0]]
+    return max(0.0, record.starts_s[item] - max(idle_since, produced))
+
+
+def critical_path(record: PipelineRecord) -> list[int]:
+    """Items from time 0 to the makespan, each starting when the one before it ends."""
+    starts, ends = record.starts_s, record.ends_s
+    item: int | None = ends.index(record.makespan_s)
+    path = []
+    while item is not None:
+        path.append(item)
+        item = next((i for i in record.graph.before(item) if ends[i] == starts[item]), None)
+    return path[::-1]
+
+
+def event(record: PipelineRecord, item: int) -> Event:
+    """An op or a transfer, in words."""
+    graph = record.graph
+    op, stage, target = graph.ops[item], graph.stages[item], graph.targets[item]
+    row, tensor, what = f"stage {stage}", "", NAMES[op.kind]
+    if target >= 0:
+        row, tensor = f"link {stage}>{target}", record.tensors[graph.tensors[item]]
+        what = "activation" if op.kind == FORWARD else "gradient"
+    text = op.text(record.lists.chunks)
+    start, end = record.starts_s[item], record.ends_s[item]
+    return Event(row, text, what, tensor, op.microbatch, op.chunk, start, end)
+
+
+class PipelineTimeline(PipelineRecord):
+    """Every op and transfer of a pipeline with its start and end; made by ``pipeline.simulate``."""
 
     @property
     def peak_live(self) -> list[int]:
@@ -81,12 +190,12 @@ class PipelineTimeline:
     @cached_property
     def memory(self) -> tuple[tuple[Memory, ...], ...]:
         """By stage, live activations over time: an entry at the start and at each change."""
-        return analysis.memory(self)
+        return memory(self)
 
     @cached_property
     def shares(self) -> tuple[Share, ...]:
         """By stage: time spent on compute, on exposed communication, and idle otherwise."""
-        return analysis.shares(self)
+        return shares(self)
 
     @property
     def bubble_share(self) -> float:
@@ -104,13 +213,13 @@ class PipelineTimeline:
 
         Shortening any other event alone does not shorten the whole.
         """
-        return tuple(self._event(i) for i in analysis.critical_path(self))
+        return tuple(event(self, item) for item in critical_path(self))
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
         """Ops of the stages and transfers of the links, in order of start."""
-        made = [self._event(i) for i in range(len(self.starts_s))]
-        return tuple(sorted(made, key=lambda e: (e.start_s, e.end_s)))
+        every = [event(self, item) for item in range(len(self.starts_s))]
+        return tuple(sorted(every, key=lambda e: (e.start_s, e.end_s)))
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -131,14 +240,8 @@ class PipelineTimeline:
         Stages are threads of process 0, links threads of process 1; times are microseconds.
         """
         thread = {row: (int(row.startswith("link")), i) for i, row in enumerate(self.rows)}
-        trace: list[dict[str, Any]] = [
-            {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
-            for pid, name in enumerate(("stages", "links"))
-        ]
-        trace += [
-            {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": row}}
-            for row, (pid, tid) in thread.items()
-        ]
+        trace = [metadata("process_name", pid, name=n) for pid, n in enumerate(("stages", "links"))]
+        trace += [metadata("thread_name", *ids, name=row) for row, ids in thread.items()]
         trace += [
             {
                 "ph": "X",
@@ -152,21 +255,7 @@ class PipelineTimeline:
             }
             for e in self.events
         ]
-        text = json.dumps({"displayTimeUnit": "ms", "traceEvents": trace})
-        if path is not None:
-            write_text("trace", path, text)
-        return text
-
-    def _event(self, item: int) -> Event:
-        graph = self.graph
-        op, stage, target = graph.ops[item], graph.stages[item], graph.targets[item]
-        row, tensor, what = f"stage {stage}", "", NAMES[op.kind]
-        if target >= 0:
-            row, tensor = f"link {stage}>{target}", self.tensors[graph.tensors[item]]
-            what = "activation" if op.kind == FORWARD else "gradient"
-        text = op.text(self.lists.chunks)
-        start, end = self.starts_s[item], self.ends_s[item]
-        return Event(row, text, what, tensor, op.microbatch, op.chunk, start, end)
+        return trace_text(trace, path)
 
     def __repr__(self) -> str:
         how = "overlapped" if self.overlap else "blocking"

@@ -1,7 +1,7 @@
 """Schedules to and from the compute-only CSV of torch.distributed.pipelining, and its runtime.
 
 One row a rank, one cell an op: stage, letter, microbatch, as ``1F0``; an empty cell is a bubble.
-Torch's "stage" is our piece of the model, its rank our stage: with S ranks, piece ``k`` lies on
+Torch's "stage" is our model chunk, its rank our stage: with S ranks, model chunk ``k`` lies on
 rank ``k mod S``.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 import csv
 import io
 import re
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reshard_lab.errors import ReshardError, need, write_text
-from reshard_lab.pipelining.checking import check
-from reshard_lab.pipelining.ops import Op
+from reshard_lab.errors import ReshardError, need, os_errors, write_text
+from reshard_lab.pipelining.ops import Op, check
 
 _CELL = re.compile(r"([0-9]+)([FBIW])([0-9]+)$")
 _REDUCE_GRAD = re.compile(r"[0-9]+REDUCE_GRAD$")  # torch adds it to some compute-only orders
@@ -43,22 +43,22 @@ def from_torch_csv(path: str | Path) -> list[list[str]]:
     """The schedule in a compute-only CSV that torch or ``to_torch_csv`` wrote; it is checked.
 
     Empty cells are left out, and so is torch's REDUCE_GRAD. Raises ReshardError for cells that
-    are no compute op, a piece that is not on rank ``piece mod ranks`` (such as a V-shaped
+    are no compute op, a model chunk ``k`` that is not on rank ``k mod ranks`` (such as a V-shaped
     placement), and a schedule that is incomplete or deadlocks. (Torch 2.13 dumps 1F1B with the
     forwards of the last stage numbered from 1: incomplete.)
     """
+    with (
+        os_errors(f"read schedule {str(path)!r}"),
+        open(path, newline="", encoding="utf-8") as file,
+    ):
+        rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
-    except OSError as error:
-        raise ReshardError(f"cannot read schedule {str(path)!r}: {error.strerror}") from None
-    lists = [
-        [op for cell in row if (op := _op(cell, rank, len(rows), path)) is not None]
-        for rank, row in enumerate(rows)
-    ]
-    chunks = 1 + max((op.chunk for ops in lists for op in ops), default=0)
-    schedule = [[op.text(chunks) for op in ops] for ops in lists]
-    try:
+        lists = [
+            [_op(cell, rank, len(rows)) for cell in row if cell and not _REDUCE_GRAD.match(cell)]
+            for rank, row in enumerate(rows)
+        ]
+        chunks = 1 + max((op.chunk for ops in lists for op in ops), default=0)
+        schedule = [[op.text(chunks) for op in ops] for ops in lists]
         check(schedule)
     except ReshardError as error:
         raise ReshardError(f"{path}: {error}") from None
@@ -80,14 +80,12 @@ def torch_runtime(
 
     Goes through ``_PipelineScheduleRuntime``, which torch (2.6 and later) marks as internal.
     """
-    import tempfile
-
     module = need("torch.distributed.pipelining.schedules", "run", "pipeline.torch_runtime")
     lists = check(schedule).lists
     if len(stages) != lists.chunks:
         raise ReshardError(
-            f"the schedule has {lists.chunks} pieces of the model a rank, but {len(stages)} "
-            "stages were given; give this rank's PipelineStage objects, one a piece"
+            f"the schedule has {lists.chunks} model chunks a rank, but {len(stages)} "
+            "stages were given; give this rank's PipelineStage objects, one a chunk"
         )
     runtime = module._PipelineScheduleRuntime(
         list(stages), lists.microbatches, loss_fn=loss_fn, **options
@@ -99,20 +97,18 @@ def torch_runtime(
     return runtime
 
 
-def _op(cell: str, rank: int, ranks: int, path: str | Path) -> Op | None:
-    """The op in a cell; None for a bubble and for what is not compute of the pipeline."""
-    if not cell or _REDUCE_GRAD.match(cell):
-        return None
+def _op(cell: str, rank: int, ranks: int) -> Op:
+    """The op in a cell of torch's CSV."""
     match = _CELL.match(cell)
     if match is None:
         raise ReshardError(
-            f"{path}: rank {rank} has {cell!r}, which is not a compute op such as '1F0'; write the "
+            f"rank {rank} has {cell!r}, which is not a compute op such as '1F0'; write the "
             "schedule with format='compute_only'"
         )
-    piece = int(match[1])
-    if piece % ranks != rank:
+    model_chunk = int(match[1])
+    if model_chunk % ranks != rank:
         raise ReshardError(
-            f"{path}: rank {rank} has {cell!r}, but with {ranks} ranks piece {piece} of the model "
-            f"lies on rank {piece % ranks} here; other placements are not supported"
+            f"rank {rank} has {cell!r}, but with {ranks} ranks model chunk {model_chunk} "
+            f"lies on rank {model_chunk % ranks} here; other placements are not supported"
         )
-    return Op(match[2], int(match[3]), piece // ranks)
+    return Op(match[2], int(match[3]), model_chunk // ranks)

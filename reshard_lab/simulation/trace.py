@@ -53,27 +53,19 @@ def chrome_trace(timeline: Timeline, path: str | Path | None = None) -> str:
     events: list[dict[str, Any]] = []
     hosts = sorted({track.host for track in tracks})
     for host in hosts:
-        events.append(_metadata("process_name", host, 0, name=f"host {host}"))
-        events.append(_metadata("process_sort_index", host, 0, sort_index=host))
+        events.append(metadata("process_name", host, 0, name=f"host {host}"))
+        events.append(metadata("process_sort_index", host, 0, sort_index=host))
     tid = 0
     for track in sorted(tracks):
         for number, slices in enumerate(_apart(tracks[track])):
             tid += 1
             name = track.label if number == 0 else f"{track.label} ({number + 1})"
-            events.append(_metadata("thread_name", track.host, tid, name=name))
-            events.append(_metadata("thread_sort_index", track.host, tid, sort_index=tid))
+            events.append(metadata("thread_name", track.host, tid, name=name))
+            events.append(metadata("thread_sort_index", track.host, tid, sort_index=tid))
             for piece in slices:
                 events += _slice_events(timeline, rows[piece.row], piece, track, tid)
-    text = json.dumps(
-        {
-            "displayTimeUnit": "ms",
-            "otherData": {"plan": repr(timeline.plan), "resolution": timeline.resolution},
-            "traceEvents": events,
-        }
-    )
-    if path is not None:
-        write_text("trace", path, text)
-    return text
+    plan = {"plan": repr(timeline.plan), "resolution": timeline.resolution}
+    return trace_text(events, path, otherData=plan)
 
 
 def _tracks_of(timeline: Timeline, row: Transmission) -> Iterator[_Track]:
@@ -129,5 +121,15 @@ def _slice_events(
         yield {"ph": "f", "bp": "e", **arrow} if track.receives else {"ph": "s", **arrow}
 
 
-def _metadata(kind: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
-    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
+def metadata(kind: str, pid: int, tid: int | None = None, **args: Any) -> dict[str, Any]:
+    """The event that names or sorts a process, or a thread of it."""
+    place = {"pid": pid} if tid is None else {"pid": pid, "tid": tid}
+    return {"ph": "M", "name": kind, **place, "args": args}
+
+
+def trace_text(events: list[dict[str, Any]], path: str | Path | None, **other: Any) -> str:
+    """``events`` as a trace file's text, also written to ``path`` if one is given."""
+    text = json.dumps({"displayTimeUnit": "ms", **other, "traceEvents": events})
+    if path is not None:
+        write_text("trace", path, text)
+    return text

@@ -12,10 +12,9 @@ import numpy as np
 
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
-from reshard_lab.pipelining.checking import Checked, check
 from reshard_lab.pipelining.graph import Graph, build
 from reshard_lab.pipelining.loads import BoundaryTensor, Load
-from reshard_lab.pipelining.ops import FORWARD, Op
+from reshard_lab.pipelining.ops import FORWARD, Checked, Op, check
 from reshard_lab.training.layers import Model, boundary_tensors, cut_layers
 from reshard_lab.training.models import MODELS, Transformer, UNet
 
@@ -88,7 +87,7 @@ class TrainingConfig:
     @cached_property
     def chunk_layers(self) -> list[range]:
         """Layers of every model chunk."""
-        return cut_layers(self.model, self.checked.lists.pieces)
+        return cut_layers(self.model, self.checked.lists.model_chunks)
 
     @cached_property
     def boundary_tensors(self) -> list[BoundaryTensor]:

@@ -18,9 +18,9 @@ from reshard_lab.errors import (
     must_be,
 )
 from reshard_lab.mesh import Mesh
-from reshard_lab.pipelining.checking import check as check_schedule
 from reshard_lab.pipelining.loads import Times, reverse
-from reshard_lab.pipelining.ops import Lists
+from reshard_lab.pipelining.ops import OpLists
+from reshard_lab.pipelining.ops import check as check_schedule
 from reshard_lab.pipelining.schedules import schedule as make_schedule
 from reshard_lab.pipelining.simulation import compute_loads
 from reshard_lab.planning import Plan, plan
@@ -255,10 +255,10 @@ def _check_layouts(config: TrainingConfig) -> None:
             )
 
 
-def _seconds(paced: Paced, lists: Lists, timeout_s: float) -> dict[str, list[float]]:
+def _seconds(paced: Paced, lists: OpLists, timeout_s: float) -> dict[str, list[float]]:
     """Seconds of every kind of op, by model chunk; none longer than a step may take."""
     loads = compute_loads(lists, paced.forward_s, paced.backward_s, paced.weight_s)
-    seconds = {k: [loads[k, p].duration_s for p in range(lists.pieces)] for k in "FBIW"}
+    seconds = {k: [loads[k, p].duration_s for p in range(lists.model_chunks)] for k in "FBIW"}
     longest = max(s for of_kind in seconds.values() for s in of_kind)
     if longest > timeout_s:
         raise ReshardError(

@@ -13,7 +13,7 @@ import numpy as np
 from reshard_lab.errors import ReshardError
 from reshard_lab.pipelining.engine import carry_out
 from reshard_lab.pipelining.graph import Graph
-from reshard_lab.pipelining.loads import Load, load
+from reshard_lab.pipelining.loads import Load, transfer_load
 from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.measure import Timed
@@ -127,7 +127,9 @@ def gather_run(
     """The record; raises ReshardError if the run does not equal that on a single process."""
     times = step_times(config, results)
     transfers = [
-        tuple(Load(0.0) if n is None else load("plan", plans[n], strategy) for n in numbers)
+        tuple(
+            Load(0.0) if n is None else transfer_load("plan", plans[n], strategy) for n in numbers
+        )
         for numbers in config.plan_numbers
     ]
     graph = config.graph_with(op_durations(config, times), [(a, b) for a, b in transfers])

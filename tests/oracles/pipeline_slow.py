@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Tensor(NamedTuple):
-    """Goes from piece to piece; its gradient comes back."""
+    """Goes from model chunk to model chunk; its gradient comes back."""
 
     source: int
     target: int
@@ -23,8 +23,8 @@ def parse(text: str) -> tuple[str, int, int]:
     return text[0], int(microbatch), int(chunk or 0)
 
 
-def neighbours(pieces: int, forward: list[int], backward: list[int]) -> list[Tensor]:
-    return [Tensor(k, k + 1, forward[k], backward[k]) for k in range(pieces - 1)]
+def neighbours(model_chunks: int, forward: list[int], backward: list[int]) -> list[Tensor]:
+    return [Tensor(k, k + 1, forward[k], backward[k]) for k in range(model_chunks - 1)]
 
 
 class Stuck(Exception):
@@ -32,7 +32,7 @@ class Stuck(Exception):
 
 
 def overlapped(schedule, lasts, tensors) -> dict[tuple[int, str], tuple[int, int]]:
-    """``{(stage, op): (start, end)}``; ``lasts(kind, piece)`` gives the ticks of an op."""
+    """``{(stage, op): (start, end)}``; ``lasts(kind, model_chunk)`` gives the ticks of an op."""
     count = len(schedule)
     at = [0] * count
     free_at = [0] * count
@@ -52,12 +52,12 @@ def overlapped(schedule, lasts, tensors) -> dict[tuple[int, str], tuple[int, int
                     unsent.remove(item)
                     changed = True
                     kind, m, chunk = parse(op)
-                    piece = chunk * count + stage
+                    model_chunk = chunk * count + stage
                     for number, t in enumerate(tensors):
                         for forward in (True, False):
-                            if forward and not (kind == "F" and t.source == piece):
+                            if forward and not (kind == "F" and t.source == model_chunk):
                                 continue
-                            if not forward and not (kind in "BI" and t.target == piece):
+                            if not forward and not (kind in "BI" and t.target == model_chunk):
                                 continue
                             other = (t.target if forward else t.source) % count
                             what = (number, forward, m)
@@ -80,15 +80,15 @@ def overlapped(schedule, lasts, tensors) -> dict[tuple[int, str], tuple[int, int
                 if at[stage] < len(schedule[stage]) and free_at[stage] <= now:
                     op = schedule[stage][at[stage]]
                     kind, m, chunk = parse(op)
-                    piece = chunk * count + stage
+                    model_chunk = chunk * count + stage
                     wanted = [
                         (n, kind == "F", m)
                         for n, t in enumerate(tensors)
-                        if (kind == "F" and t.target == piece)
-                        or (kind in "BI" and t.source == piece)
+                        if (kind == "F" and t.target == model_chunk)
+                        or (kind in "BI" and t.source == model_chunk)
                     ]
                     if all(w in landed for w in wanted):
-                        end = now + lasts(kind, piece)
+                        end = now + lasts(kind, model_chunk)
                         times[stage, op] = (now, end)
                         free_at[stage] = end
                         unsent.append((end, at[stage], stage, op))
@@ -107,18 +107,18 @@ def overlapped(schedule, lasts, tensors) -> dict[tuple[int, str], tuple[int, int
 def blocking(schedule, lasts, tensors) -> int:
     """The makespan when a transfer occupies both stages, by the rule of the design."""
     count = len(schedule)
-    pieces = count * (1 + max(parse(op)[2] for ops in schedule for op in ops))
-    no_time = neighbours(pieces, [0] * pieces, [0] * pieces)
-    ticks = overlapped(schedule, lambda kind, piece: 1, no_time)
+    model_chunks = count * (1 + max(parse(op)[2] for ops in schedule for op in ops))
+    no_time = neighbours(model_chunks, [0] * model_chunks, [0] * model_chunks)
+    ticks = overlapped(schedule, lambda kind, model_chunk: 1, no_time)
     programs: list[list[tuple]] = [[] for _ in range(count)]
     for (stage, op), (tick, _) in ticks.items():
         kind, m, chunk = parse(op)
-        piece = chunk * count + stage
-        programs[stage].append((tick, 0, stage, stage, 0, m, kind, lasts(kind, piece)))
+        model_chunk = chunk * count + stage
+        programs[stage].append((tick, 0, stage, stage, 0, m, kind, lasts(kind, model_chunk)))
         for number, t in enumerate(tensors):
-            if kind == "F" and t.source == piece:
+            if kind == "F" and t.source == model_chunk:
                 other, cost = t.target % count, t.forward
-            elif kind in "BI" and t.target == piece:
+            elif kind in "BI" and t.target == model_chunk:
                 other, cost = t.source % count, t.backward
             else:
                 continue

@@ -76,9 +76,11 @@ def test_complete_and_free_of_deadlock(name, stages, microbatches):
         ends = [""] if not chunks or chunks == 1 else [f".{c}" for c in range(chunks)]
         every = sorted(f"{k}{m}{e}" for k in kinds for m in range(microbatches) for e in ends)
         assert [sorted(ops) for ops in made] == [every] * stages
-        pieces = stages * (chunks or 1)
-        tensors = slow.neighbours(pieces, [0] * pieces, [0] * pieces)
-        assert len(slow.overlapped(made, lambda kind, piece: 1, tensors)) == len(every) * stages
+        model_chunks = stages * (chunks or 1)
+        tensors = slow.neighbours(model_chunks, [0] * model_chunks, [0] * model_chunks)
+        assert (
+            len(slow.overlapped(made, lambda kind, model_chunk: 1, tensors)) == len(every) * stages
+        )
         checked = pipeline.check(made)
         assert len(checked.order) == len(set(checked.order)) == len(every) * stages
 
@@ -126,7 +128,7 @@ def test_peak_live_as_published(stages, microbatches):
         (("1f1b", 2, 0), "microbatches must be at least 1, not 0"),
         (("1f1b", 2, 2.0), "microbatches must be a whole number, not 2.0"),
         (("interleaved_1f1b", 2, 2, 0), "chunks must be at least 1, not 0"),
-        (("gpipe", 2, 2, 3), "'gpipe' has one piece of the model a stage, but chunks=3 was given"),
+        (("gpipe", 2, 2, 3), "'gpipe' has one model chunk a stage, but chunks=3 was given"),
     ],
 )
 def test_bad_requests(arguments, words):
@@ -197,10 +199,10 @@ def test_the_verdict_is_the_slow_simulators(stages, chunks, microbatches, rng: r
             if j < i:
                 ops[i], ops[j] = b, op
         lists.append(ops)
-    pieces = stages * chunks
-    tensors = slow.neighbours(pieces, [0] * pieces, [0] * pieces)
+    model_chunks = stages * chunks
+    tensors = slow.neighbours(model_chunks, [0] * model_chunks, [0] * model_chunks)
     try:
-        slow.overlapped(lists, lambda kind, piece: 1, tensors)
+        slow.overlapped(lists, lambda kind, model_chunk: 1, tensors)
     except slow.Stuck:
         with pytest.raises(rl.ReshardError, match="the schedule deadlocks: stage"):
             pipeline.check(lists)

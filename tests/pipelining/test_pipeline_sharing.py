@@ -68,7 +68,7 @@ def test_time_of_a_tensor_is_its_plans():
 
 
 def test_gradients_go_the_other_way():
-    """One device to four hosts one after another; back, the four pieces come from one each."""
+    """One device to four hosts one after another; back, the four parts come from one each."""
     cluster = cluster_of(5)
     src, dst = rl.Layout(rl.Mesh([0]), "R"), rl.Layout(rl.Mesh([1, 2, 3, 4]), "R")
     task = rl.ReshardingTask((SECOND,), "int8", src, dst, cluster)

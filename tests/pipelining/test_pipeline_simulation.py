@@ -36,19 +36,23 @@ def own_lists(draw) -> list[list[str]]:
     """Lists that can run: a random order of ops, each taken when its input is there."""
     stages, chunks = draw(st.integers(1, 4)), draw(st.integers(1, 2))
     microbatches = draw(st.integers(1, 4))
-    pieces = stages * chunks
+    model_chunks = stages * chunks
     ready = [("F", m, 0) for m in range(microbatches)]
     lists: list[list[str]] = [[] for _ in range(stages)]
     while ready:
-        kind, m, piece = ready.pop(draw(st.integers(0, len(ready) - 1)))
-        chunk = f".{piece // stages}" if chunks > 1 else ""
-        lists[piece % stages].append(f"{kind}{m}{chunk}")
+        kind, m, model_chunk = ready.pop(draw(st.integers(0, len(ready) - 1)))
+        chunk = f".{model_chunk // stages}" if chunks > 1 else ""
+        lists[model_chunk % stages].append(f"{kind}{m}{chunk}")
         if kind == "F":
-            ready.append(("F", m, piece + 1) if piece + 1 < pieces else ("back", m, piece))
-        elif kind in "BI" and piece > 0:
-            ready.append(("back", m, piece - 1))
+            ready.append(
+                ("F", m, model_chunk + 1)
+                if model_chunk + 1 < model_chunks
+                else ("back", m, model_chunk)
+            )
+        elif kind in "BI" and model_chunk > 0:
+            ready.append(("back", m, model_chunk - 1))
         if kind == "I":
-            ready.append(("W", m, piece))
+            ready.append(("W", m, model_chunk))
         ready = [
             (draw(st.sampled_from("BI")), m, p) if kind == "back" else (kind, m, p)
             for kind, m, p in ready
@@ -69,16 +73,16 @@ def named_lists(draw) -> list[list[str]]:
 def pipelines(draw):
     """A schedule with whole-number times: for the library, and for the slow simulator."""
     schedule = draw(st.one_of(named_lists(), own_lists()))
-    pieces = len(schedule) * (1 + max(slow.parse(op)[2] for ops in schedule for op in ops))
+    model_chunks = len(schedule) * (1 + max(slow.parse(op)[2] for ops in schedule for op in ops))
     ticks = st.integers(0, 4)
     a_list = lambda n: draw(st.lists(ticks, min_size=n, max_size=n))  # noqa: E731
-    forward, inputs, weights = a_list(pieces), a_list(pieces), a_list(pieces)
-    there, back = a_list(pieces - 1), a_list(pieces - 1)
-    tensors = slow.neighbours(pieces, there, back)
+    forward, inputs, weights = a_list(model_chunks), a_list(model_chunks), a_list(model_chunks)
+    there, back = a_list(model_chunks - 1), a_list(model_chunks - 1)
+    tensors = slow.neighbours(model_chunks, there, back)
     skips = []
-    for _ in range(draw(st.integers(0, 2)) if pieces > 1 else 0):
-        source = draw(st.integers(0, pieces - 2))
-        target = draw(st.integers(source + 1, pieces - 1))
+    for _ in range(draw(st.integers(0, 2)) if model_chunks > 1 else 0):
+        source = draw(st.integers(0, model_chunks - 2))
+        target = draw(st.integers(source + 1, model_chunks - 1))
         tensor = slow.Tensor(source, target, draw(ticks), draw(ticks))
         tensors.append(tensor)
         skips.append(pipeline.BoundaryTensor(*tensor))
@@ -91,7 +95,7 @@ def pipelines(draw):
         "skips": skips,
     }
     table = {"F": forward, "B": times["backward_s"], "I": inputs, "W": weights}
-    return schedule, times, lambda kind, piece: table[kind][piece], tensors
+    return schedule, times, lambda kind, model_chunk: table[kind][model_chunk], tensors
 
 
 @relaxed
@@ -240,7 +244,7 @@ def test_neighbours_and_skips_of_one_pair_share_a_link():
 
 
 def test_interleaved_wraps_around():
-    """Piece 1 is on stage 1, piece 2 on stage 0 again: activations flow on both links."""
+    """Model chunk 1 is on stage 1, chunk 2 on stage 0 again: activations flow on both links."""
     timeline = pipeline.simulate(pipeline.schedule("interleaved_1f1b", 2, 2), 1, 2, [1, 2, 3])
     links = {(e.row, e.tensor) for e in timeline.events if e.what == "activation"}
     assert links == {("link 0>1", "0>1"), ("link 1>0", "1>2"), ("link 0>1", "2>3")}

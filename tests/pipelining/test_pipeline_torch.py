@@ -20,7 +20,7 @@ from support.paths import PROGRAMS
 def torch_order(name: str, stages: int, chunks: int, microbatches: int, path: Path):
     """The order of one of torch's own schedule classes, read from its dump; None if refused."""
     schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
-    pieces = [
+    model_chunks = [
         types.SimpleNamespace(
             num_stages=stages * chunks,
             group_size=stages,
@@ -33,7 +33,7 @@ def torch_order(name: str, stages: int, chunks: int, microbatches: int, path: Pa
         for c in range(chunks)
     ]
     try:
-        made = getattr(schedules, name)(pieces, microbatches, loss_fn=lambda out, target: out)
+        made = getattr(schedules, name)(model_chunks, microbatches, loss_fn=lambda out, target: out)
     except ValueError:  # torch wants rounds of equal size
         return None
     made._dump_csv(str(path), format="compute_only")
@@ -120,7 +120,10 @@ def test_csv_cells_are_torchs(tmp_path):
     ("rows", "words"),
     [
         (["0F0,0SEND_F0,0B0"], "rank 0 has '0SEND_F0', which is not a compute op"),
-        (["0F0,3F0,0B0,3B0", "1F0,2F0,1B0,2B0"], "rank 0 has '3F0', but with 2 ranks piece 3"),
+        (
+            ["0F0,3F0,0B0,3B0", "1F0,2F0,1B0,2B0"],
+            "rank 0 has '3F0', but with 2 ranks model chunk 3",
+        ),
         (["0F0,0B0", "1F0"], "stage 1 runs F0 but never B0"),
         (["0F0,0F1,0B0,0B1", "1F0,1B1,1F1,1B0"], "stage 1 runs B1 before F1"),
     ],
@@ -131,18 +134,18 @@ def test_bad_csv(rows, words, tmp_path):
         pipeline.from_torch_csv(tmp_path / "bad.csv")
 
 
-def test_the_runtime_wants_one_stage_a_piece():
+def test_the_runtime_wants_one_stage_a_chunk():
     pytest.importorskip("torch.distributed.pipelining.schedules")
     schedule = pipeline.schedule("interleaved_1f1b", 2, 4)
-    with pytest.raises(rl.ReshardError, match="has 2 pieces of the model a rank, but 1 stages"):
+    with pytest.raises(rl.ReshardError, match="has 2 model chunks a rank, but 1 stages"):
         pipeline.torch_runtime(schedule, [None], None)
 
 
-def run_ranks(schedule: list[list[str]], pieces: int, folder: Path) -> list[dict]:
+def run_ranks(schedule: list[list[str]], model_chunks: int, folder: Path) -> list[dict]:
     """Run one batch on a process for each stage of ``schedule``; the results by rank."""
     torch = pytest.importorskip("torch")
     (folder / "schedule.json").write_text(json.dumps(schedule))
-    (folder / "pieces.json").write_text(json.dumps(pieces))
+    (folder / "model_chunks.json").write_text(json.dumps(model_chunks))
     ranks = len(schedule)
     environment = {
         "PATH": "/usr/bin:/bin",
@@ -170,18 +173,18 @@ def run_ranks(schedule: list[list[str]], pieces: int, folder: Path) -> list[dict
 
 @pytest.mark.distributed
 @pytest.mark.parametrize(
-    ("name", "ranks", "microbatches", "pieces"),
+    ("name", "ranks", "microbatches", "model_chunks"),
     [("eager_1f1b", 4, 8, 4), ("interleaved_1f1b", 2, 4, 4)],
 )
-def test_torchs_runtime_trains_in_our_order(name, ranks, microbatches, pieces, tmp_path):
+def test_torchs_runtime_trains_in_our_order(name, ranks, microbatches, model_chunks, tmp_path):
     """On gloo ranks; gradients and losses are those of one process with the whole batch."""
     torch = pytest.importorskip("torch")
     from programs.pipeline_torch_worker import batch, layers
 
     schedule = pipeline.schedule(name, ranks, microbatches)
-    results = run_ranks(schedule, pieces, tmp_path)
+    results = run_ranks(schedule, model_chunks, tmp_path)
 
-    model, (x, y) = layers(pieces), batch()
+    model, (x, y) = layers(model_chunks), batch()
     loss = torch.nn.functional.mse_loss(model(x), y)
     loss.backward()
     expected = {name: parameter.grad for name, parameter in model.named_parameters()}

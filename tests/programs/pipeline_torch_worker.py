@@ -1,6 +1,6 @@
 """Torch's pipeline runtime on some ranks, started by test_pipeline_torch.py.
 
-Arguments: ranks, folder (holds schedule.json and pieces.json; results go there). The ranks are
+Arguments: ranks, folder (holds schedule.json and model_chunks.json; results go there). Ranks are
 forked from one process that has imported torch: importing it costs more than all they do.
 """
 
@@ -28,7 +28,7 @@ DEADLINE_S = 150
 
 
 def layers(count: int) -> nn.Sequential:
-    """The whole model: one layer a piece."""
+    """The whole model: one layer a model chunk."""
     torch.manual_seed(0)
     return nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(count)))
 
@@ -41,7 +41,7 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 def run_rank(rank: int, ranks: int, folder: Path) -> None:
     torch.set_num_threads(1)
     schedule = json.loads((folder / "schedule.json").read_text())
-    pieces = json.loads((folder / "pieces.json").read_text())
+    model_chunks = json.loads((folder / "model_chunks.json").read_text())
     dist.init_process_group(
         "gloo",
         init_method=f"file://{folder}/rendezvous",
@@ -49,9 +49,9 @@ def run_rank(rank: int, ranks: int, folder: Path) -> None:
         world_size=ranks,
         timeout=timedelta(seconds=120),
     )
-    model = layers(pieces)
-    mine = list(range(rank, pieces, ranks))
-    stages = [PipelineStage(model[k], k, pieces, torch.device("cpu")) for k in mine]
+    model = layers(model_chunks)
+    mine = list(range(rank, model_chunks, ranks))
+    stages = [PipelineStage(model[k], k, model_chunks, torch.device("cpu")) for k in mine]
     done: list[str] = []
     for stage in stages:
         note(stage, "forward_one_chunk", "F", done)
@@ -60,7 +60,7 @@ def run_rank(rank: int, ranks: int, folder: Path) -> None:
     x, y = batch()
     losses: list[torch.Tensor] = []
     first = (x,) if rank == 0 else ()
-    runtime.step(*first, target=y if pieces - 1 in mine else None, losses=losses)
+    runtime.step(*first, target=y if model_chunks - 1 in mine else None, losses=losses)
     gradients = {
         f"{k}.{name}": parameter.grad
         for k in mine

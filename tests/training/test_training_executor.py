@@ -5,7 +5,7 @@ import threading
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.pipelining import checking, graph
+from reshard_lab.pipelining import graph, ops
 from reshard_lab.pipelining.loads import BoundaryTensor, Load
 from reshard_lab.runtime.calls import Deadline, LateError, Stopped
 from reshard_lab.training.compute import StepTensors
@@ -18,7 +18,7 @@ def items_of(schedule, overlap, ways=((0, 1),)):
     compute = {(kind, piece): none for kind in "FBIW" for piece in range(3)}
     tensors = [BoundaryTensor(a, b) for a, b in ways]
     transfers = [(none, none)] * len(tensors)
-    return graph.build(checking.check(schedule), compute, tensors, transfers, overlap)
+    return graph.build(ops.check(schedule), compute, tensors, transfers, overlap)
 
 
 def name(found, item):
