@@ -1,8 +1,4 @@
-"""The commands of ``reshard-lab`` and what they have in common.
-
-A command is a module with ``HELP``, ``add(parser)`` and ``run(args) -> Output``, entered in
-``COMMANDS``.
-"""
+"""The commands of ``reshard-lab``, and its entry point."""
 
 from __future__ import annotations
 
@@ -14,19 +10,11 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
-from reshard_lab.cli import bench, explain, pipeline, plan, reproduce, run, simulate
+from reshard_lab.cli import measure, pipeline, plans
 from reshard_lab.errors import ReshardError
 
 PROGRAM = "reshard-lab"
-COMMANDS = {
-    "explain": explain,
-    "plan": plan,
-    "simulate": simulate,
-    "run": run,
-    "bench": bench,
-    "pipeline": pipeline,
-    "reproduce": reproduce,
-}
+COMMANDS = {**plans.COMMANDS, **measure.COMMANDS, **pipeline.COMMANDS}
 BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 2, 130, 141
 
 
@@ -44,9 +32,9 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=_version())
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module in COMMANDS.items():
-        sub = commands.add_parser(name, help=module.HELP, description=module.HELP)
-        module.add(sub)
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(name, help=command.help, description=command.help)
+        command.add_options(sub)
         sub.add_argument("--json", action="store_true", help="print JSON instead of text")
     return top
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reshard_lab.cli.output import Output
+from reshard_lab.cli.common import Command, Output
 from reshard_lab.errors import ReshardError, check_choice, check_int, check_path, write_text
 from reshard_lab.paper.pipelines import MODELS, cluster_for, model
 from reshard_lab.pipelining import SCHEDULES, PipelineTimeline, device_speed, schedule, simulate
@@ -308,3 +308,6 @@ def _csv(named: dict[str, PipelineTimeline]) -> str:
     for name, timeline in named.items():
         writer.writerows((name, *event) for event in timeline.events)
     return text.getvalue()
+
+
+COMMANDS = {"pipeline": Command(HELP, add, run)}

@@ -8,12 +8,13 @@ from typing import Any
 
 from reshard_lab.boxes import box_text
 from reshard_lab.errors import check_int, check_type
+from reshard_lab.paper_cases import figure2
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots.layouts import draw_layouts
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.widgets.controls import menu, slider
 from reshard_lab.widgets.panel import Explorer, View, explorer
-from reshard_lab.widgets.tasks import figure2, task_controls, task_of, totals, unit_words
+from reshard_lab.widgets.tasks import task_controls, task_of, totals, unit_words
 
 
 def layout_explorer(task: ReshardingTask | None = None, highlight: int = 0) -> Explorer:
@@ -28,7 +29,7 @@ def layout_explorer(task: ReshardingTask | None = None, highlight: int = 0) -> E
     The picture is ``plots.draw_layouts``. Controls: ``shape``, ``dtype``, ``src_mesh``,
     ``src_spec``, ``src_rule``, ``dst_mesh``, ``dst_spec``, ``dst_rule``, ``axes``, ``unit``.
     """
-    start = figure2() if task is None else check_type("task", task, ReshardingTask)
+    start = figure2(1) if task is None else check_type("task", task, ReshardingTask)
     most = max(len(start.unit_tasks) - 1, 0)
     groups = task_controls(start)
     groups["Show"] = {

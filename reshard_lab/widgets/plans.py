@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from reshard_lab.errors import ReshardError, check_choice, check_int, check_type, short
+from reshard_lab.paper_cases import suite_task
 from reshard_lab.planning import plan
 from reshard_lab.planning.gantt import Gantt
 from reshard_lab.plots.gantt import gantts
@@ -16,12 +17,10 @@ from reshard_lab.strategies import STRATEGIES
 from reshard_lab.units import format_bytes, format_seconds
 from reshard_lab.widgets.controls import menu, slider
 from reshard_lab.widgets.panel import Explorer, View, explorer
-from reshard_lab.widgets.tasks import table2, task_controls, task_of
+from reshard_lab.widgets.tasks import task_controls, task_of
 
 MOST_TASKS = 1024
 """Unit tasks of a plan: more do not follow a slider."""
-_CASE_9 = "RS0R", "RRS0"
-"""Of table 2: four unit tasks whose order decides over the time."""
 _SIDE = ("first", "second", "third")
 _NONE = "none"
 _MOST_NOTES = 4  # deliveries of one plan told of at one moment
@@ -55,7 +54,7 @@ def plan_explorer(
         strategy, scheduler = pair
         check_choice("strategy", strategy, (*STRATEGIES, "auto"))
         check_choice("scheduler", scheduler, METHODS)
-    start = table2(*_CASE_9) if task is None else check_type("task", task, ReshardingTask)
+    start = suite_task(9) if task is None else check_type("task", task, ReshardingTask)
     groups = task_controls(start)
     for i, name in enumerate(_SIDE):
         strategy, scheduler = methods[i] if i < len(methods) else (_NONE, "auto")

@@ -14,7 +14,7 @@ from reshard_lab.layout import RULES, Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning.explain import device_list
 from reshard_lab.resharding import ReshardingTask, UnitTask, nic_hosts
-from reshard_lab.texts import mesh_axes, parse_mesh, parse_shape
+from reshard_lab.task_text import mesh_axes, parse_mesh, parse_meshes, parse_shape
 from reshard_lab.units import ITEMSIZE, format_bytes, format_seconds
 from reshard_lab.widgets.controls import menu, text
 
@@ -22,22 +22,6 @@ MOST_DEVICES = 256
 """Devices of a mesh: more are not drawn, and would not follow a slider."""
 MOST_HOSTS = 4096
 """Hosts that a cluster may get for device ids that lie far apart."""
-
-
-def figure2() -> ReshardingTask:
-    """Task 1 of the paper's figure 2, what explorers start with: rows to halves."""
-    cluster = Cluster(hosts=4, devices_per_host=2)
-    src = Layout(cluster.mesh((2, 2)), "S01R")
-    dst = Layout(cluster.mesh((2, 2), first_host=2), "S0R")
-    return ReshardingTask((4, 4), "float32", src, dst, cluster)
-
-
-def table2(src_spec: str, dst_spec: str) -> ReshardingTask:
-    """A case of the paper's table 2 that goes from two hosts of four devices to two others."""
-    cluster = Cluster.preset("p3.8xlarge", hosts=4)
-    src = Layout(cluster.mesh((2, 4)), src_spec)
-    dst = Layout(cluster.mesh((2, 4), first_host=2), dst_spec)
-    return ReshardingTask((1024, 1024, 512), "float32", src, dst, cluster)
 
 
 def task_controls(task: ReshardingTask) -> dict[str, dict[str, Any]]:
@@ -77,18 +61,16 @@ def task_of(
     source. ``cluster`` gives the links and the devices of a host, and gets more hosts where the
     meshes need them; without one, a host has as many devices as the longest row.
     """
-    axes = mesh_axes(src_mesh, "source mesh"), mesh_axes(dst_mesh, "destination mesh")
-    for what, sizes in zip(("source", "destination"), axes, strict=True):
-        if math.prod(sizes) > MOST_DEVICES:
+    names = "source mesh", "destination mesh"
+    for what, mesh in zip(names, (src_mesh, dst_mesh), strict=True):
+        count = math.prod(mesh_axes(mesh, what))
+        if count > MOST_DEVICES:
             raise ReshardError(
-                f"an explorer takes up to {MOST_DEVICES} devices, but the {what} mesh has "
-                f"{math.prod(sizes)}; give a smaller mesh, or plan without an explorer"
+                f"an explorer takes up to {MOST_DEVICES} devices, but the {what} has "
+                f"{count}; give a smaller mesh, or plan without an explorer"
             )
-    per = max(sizes[-1] for sizes in axes)
-    per = cluster.devices_per_host if cluster else per
-    src = parse_mesh(src_mesh, 0, per, "source mesh")
-    after = max(src.devices) // per + 1
-    dst = parse_mesh(dst_mesh, after, per, "destination mesh")
+    per = cluster.devices_per_host if cluster else None
+    src, dst, per = parse_meshes(src_mesh, dst_mesh, names, per)
     return ReshardingTask(
         parse_shape(shape),
         dtype,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from reshard_lab.errors import ReshardError, check_type, short
+from reshard_lab.paper_cases import suite_task
 from reshard_lab.planning import Plan, plan
 from reshard_lab.planning.traffic import traffic
 from reshard_lab.plots.traffic import draw_traffic
@@ -14,7 +15,6 @@ from reshard_lab.strategies import STRATEGIES
 from reshard_lab.units import format_bytes, format_seconds
 from reshard_lab.widgets.controls import menu
 from reshard_lab.widgets.panel import Explorer, View, explorer
-from reshard_lab.widgets.tasks import table2
 
 Tasks: TypeAlias = ReshardingTask | Mapping[str, ReshardingTask] | None
 SCHEDULERS = (
@@ -67,7 +67,7 @@ def _named(
     tasks: Tasks,
 ) -> dict[str, ReshardingTask]:
     if tasks is None:
-        return {"RS0R on (2,4) to S0RR on (2,4)": table2("RS0R", "S0RR")}  # case 3
+        return {"RS0R on (2,4) to S0RR on (2,4)": suite_task(3)}  # case 3
     if isinstance(tasks, ReshardingTask):
         shape = "×".join(map(str, tasks.shape))
         return {f"{tasks.src.spec} to {tasks.dst.spec}, {shape} {tasks.dtype}": tasks}

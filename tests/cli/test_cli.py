@@ -218,7 +218,7 @@ def test_plan_refuses(capsys, options, words):
 
 
 def test_run_refuses_before_it_starts_anything(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("reshard_lab.cli.run.run_plan", lambda *a, **k: pytest.fail("it ran"))
+    monkeypatch.setattr("reshard_lab.cli.measure.run_plan", lambda *a, **k: pytest.fail("it ran"))
     newer = tmp_path / "newer.json"
     newer.write_text('{"schema": "reshard_lab.plan", "version": 99}')
     assert "version 99" in refused(capsys, "run", str(newer))

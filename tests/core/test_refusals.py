@@ -82,7 +82,7 @@ def test_times_that_add_up_beyond_all_numbers_are_refused(capsys):
 
 
 def test_json_has_no_numbers_that_json_lacks():
-    from reshard_lab.cli.output import Output
+    from reshard_lab.cli.common import Output
 
     text = Output("", {"a": [math.nan, 1.5], "b": (math.inf,)}).render(as_json=True)
     assert json.loads(text) == {"a": [None, 1.5], "b": [None]}

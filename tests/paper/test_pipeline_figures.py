@@ -328,7 +328,7 @@ def test_reproduce_prints_a_line_a_figure(tmp_path, table7):
     """What the command prints, here with one measured figure that nobody measured."""
     from types import SimpleNamespace
 
-    from reshard_lab.cli.reproduce import _text
+    from reshard_lab.cli.measure import _reproduction_text
     from reshard_lab.paper.reproduce import Reproduction
     from reshard_lab.paper.tables import Table
 
@@ -340,7 +340,7 @@ def test_reproduce_prints_a_line_a_figure(tmp_path, table7):
     names = ("link", "cpu", "system", "python", "torch", "reshard_lab", "commit")
     environment = {**dict.fromkeys(names, "?"), "cpu_share": 0.5}
     place = SimpleNamespace(predicted="a NIC", caution="")
-    lines = _text(Reproduction(place, environment, "label", tables)).splitlines()
+    lines = _reproduction_text(Reproduction(place, environment, "label", tables)).splitlines()
     assert lines[:2] == [
         "figure6            measured   2.00 times as fast",
         "figure7_headlines  simulated  said below",

@@ -7,7 +7,7 @@ import pytest
 import reshard_lab as rl
 from reshard_lab import paper, plots, widgets
 from reshard_lab.units import ITEMSIZE
-from reshard_lab.widgets.tasks import figure2, table2, task_controls, task_of
+from reshard_lab.widgets.tasks import task_controls, task_of
 from support.svg_pages import assert_readable
 
 
@@ -178,12 +178,6 @@ def test_the_table_lists_the_unit_tasks():
 def test_controls_say_the_task_they_were_made_from(case):
     task = paper.suite_task(case)
     assert task_of(task.cluster, **values_of(task_controls(task))) == task
-
-
-def test_explorers_start_with_the_papers_own_cases():
-    assert figure2() == paper.figure2(1)
-    assert table2("RS0R", "S0RR") == paper.suite_task(3)
-    assert table2("RS0R", "RRS0") == paper.suite_task(9)
 
 
 def test_meshes_that_a_shape_does_not_give_are_written_out():

@@ -1,4 +1,4 @@
-"""Shapes and meshes as people type them: ``4,4`` and ``2x2``, at the edge only."""
+"""Shapes and meshes as people type them, on the command line and in explorers."""
 
 from __future__ import annotations
 
@@ -66,6 +66,29 @@ def parse_mesh(text: str, first_host: int, devices_per_host: int, what: str = "m
     check_int("first host", first_host, 0, MOST_DEVICES)
     starts = first_host * devices_per_host + stride * np.arange(rows)
     return Mesh((starts[:, None] + np.arange(last)).reshape(axes))
+
+
+def parse_meshes(
+    src: str,
+    dst: str,
+    names: tuple[str, str],
+    devices_per_host: int | None = None,
+    dst_first_host: int | None = None,
+) -> tuple[Mesh, Mesh, int]:
+    """Source mesh, destination mesh and devices a host (by default the longest row of both).
+
+    The destination starts on the host after the source's last, unless ``dst_first_host`` says
+    where. ``names``: what messages call the two texts.
+
+    >>> parse_meshes("2x2", "1x2", ("source mesh", "destination mesh"))
+    (Mesh([[0, 1], [2, 3]]), Mesh([[4, 5]]), 2)
+    """
+    axes = mesh_axes(src, names[0]), mesh_axes(dst, names[1])
+    per = devices_per_host or max(lengths[-1] for lengths in axes)
+    source = parse_mesh(src, 0, per, names[0])
+    if dst_first_host is None:
+        dst_first_host = max(source.devices) // per + 1
+    return source, parse_mesh(dst, dst_first_host, per, names[1]), per
 
 
 def _ids(text: str, what: str) -> Mesh:

@@ -1,20 +1,28 @@
-"""The options that commands share, and the records they describe."""
+"""What the commands share: options, the task and plan they describe, and what they print."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.cluster import Cluster, presets
 from reshard_lab.errors import ReshardError, check_int
 from reshard_lab.layout import RULES, Layout
 from reshard_lab.planning import Plan, plan
+from reshard_lab.planning.explain import table
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import METHODS
 from reshard_lab.strategies import STRATEGIES
-from reshard_lab.texts import MOST_DEVICES, mesh_axes, parse_mesh, parse_shape
+from reshard_lab.task_text import MOST_DEVICES, parse_meshes, parse_shape
+from reshard_lab.units import format_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 _SPEEDS = ("nic", "nics_per_host", "nic_latency", "intra", "intra_latency")
 
@@ -110,11 +118,16 @@ def task_of(args: argparse.Namespace) -> ReshardingTask:
     missing = [f"--{key.replace('_', '-')}" for key in _TASK if getattr(args, key) is None]
     if missing:
         raise ReshardError(f"no plan file, and without one {', '.join(missing)} must be given")
-    preset = _preset(args)
-    per = _devices_per_host(args, preset)
-    src = parse_mesh(args.src_mesh, 0, per, "--src-mesh")
-    after = max(src.devices) // per + 1 if args.first_host is None else args.first_host
-    dst = parse_mesh(args.dst_mesh, check_int("--first-host", after), per, "--dst-mesh")
+    preset = None if args.cluster is None else Cluster.preset(args.cluster)
+    per = args.devices_per_host
+    if per is not None:
+        check_int("--devices-per-host", per, 1, MOST_DEVICES)
+    elif preset is not None:
+        per = preset.devices_per_host
+    if args.first_host is not None:
+        check_int("--first-host", args.first_host)
+    names = "--src-mesh", "--dst-mesh"
+    src, dst, per = parse_meshes(args.src_mesh, args.dst_mesh, names, per, args.first_host)
     needed = max((*src.devices, *dst.devices)) // per + 1
     hosts = needed if args.hosts is None else args.hosts
     given = {key: getattr(args, key) for key in _SPEEDS if getattr(args, key) is not None}
@@ -169,14 +182,53 @@ def _layout_data(layout: Layout, shape: tuple[int, ...]) -> dict[str, Any]:
     }
 
 
-def _preset(args: argparse.Namespace) -> Cluster | None:
-    return None if args.cluster is None else Cluster.preset(args.cluster)
+class Command(NamedTuple):
+    """A command: what its help says, what adds its options, and what carries it out."""
+
+    help: str
+    add_options: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], Output]
 
 
-def _devices_per_host(args: argparse.Namespace, preset: Cluster | None) -> int:
-    if args.devices_per_host is not None:
-        return check_int("--devices-per-host", args.devices_per_host, 1, MOST_DEVICES)
-    if preset is not None:
-        return preset.devices_per_host
-    meshes = mesh_axes(args.src_mesh, "--src-mesh"), mesh_axes(args.dst_mesh, "--dst-mesh")
-    return max(axes[-1] for axes in meshes)
+class Output(NamedTuple):
+    """The result of a command."""
+
+    text: str
+    data: Any
+    """Printed as JSON under ``--json``; a number that is not finite, which JSON lacks, as null."""
+
+    def render(self, as_json: bool) -> str:
+        """What goes to standard output."""
+        return json.dumps(_finite(self.data), indent=2, allow_nan=False) if as_json else self.text
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
+Show = Callable[[Any], str]
+
+
+def frame_text(frame: pd.DataFrame, columns: Mapping[str, tuple[str, Show]]) -> str:
+    """The ``columns`` of a table as aligned text, each under its heading."""
+    rows = [tuple(heading for heading, _ in columns.values())]
+    for record in frame.to_dict("records"):
+        rows.append(tuple(show(record[name]) for name, (_, show) in columns.items()))
+    return "\n".join(table(rows))
+
+
+MEASURED: dict[str, tuple[str, Show]] = {
+    "strategy": ("strategy", str),
+    "predicted_s": ("predicted", format_seconds),
+    "measured_s": ("measured", format_seconds),
+    "fastest_s": ("fastest", format_seconds),
+    "slowest_s": ("slowest", format_seconds),
+    "measured_over_predicted": ("measured/predicted", lambda ratio: f"{ratio:.2f}"),
+    "measured_Gbps": ("Gbit/s", lambda rate: f"{rate:.2f}"),
+    "verified": ("checked", lambda ok: "yes" if ok else "no data"),
+}
+"""Columns of ``paper.compare`` that a terminal shows."""

@@ -1,0 +1,235 @@
+"""``reshard-lab run``, ``bench`` and ``reproduce``: what is carried out and timed."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from typing import Any
+
+from reshard_lab.cli.common import (
+    MEASURED,
+    Command,
+    Output,
+    add_plan,
+    add_run,
+    add_task,
+    frame_text,
+    plan_or_file,
+    task_data,
+    task_of,
+)
+from reshard_lab.cli.plans import plan_data
+from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError, check_choice
+from reshard_lab.paper.compare import Case, compare, fit_one_transfer
+from reshard_lab.paper.figures import FIGURE5_STRATEGIES, LEAST_CHUNK, chunks_of
+from reshard_lab.paper.places import PLACES
+from reshard_lab.paper.reproduce import Reproduction, reproduce
+from reshard_lab.paper.tables import Table
+from reshard_lab.planning import Plan, plan
+from reshard_lab.planning.explain import table
+from reshard_lab.resharding import ReshardingTask, need_cluster
+from reshard_lab.runtime import Measurement
+from reshard_lab.runtime import run as run_plan
+from reshard_lab.runtime.launch import LAUNCH_TARGETS, POOL_TARGETS, open_pool
+from reshard_lab.strategies import STRATEGIES
+from reshard_lab.units import format_bytes, format_rate, format_seconds, parse_seconds
+
+RUN = "carry a resharding out on processes of this machine, check it and time it"
+
+
+def add_run_command(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("plan", nargs="?", metavar="PLAN", help="a file that 'plan -o' wrote")
+    add_task(parser, required=False)
+    add_plan(parser)
+    add_run(parser, tuple(LAUNCH_TARGETS))
+
+
+def run_run(args: argparse.Namespace) -> Output:
+    """Run the plan of a file, or the one that the options describe."""
+    made = plan_or_file(args)
+    with contextlib.redirect_stdout(sys.stderr):  # a line a run, under torchrun
+        measured = run_plan(
+            made,
+            where=args.where,
+            repeats=args.repeats,
+            warmup=args.warmup,
+            timeout_s=parse_seconds(args.timeout, "--timeout"),
+            seed=args.seed,
+        )
+    data = {"plan": plan_data(made), "measurement": measured.to_dict()}
+    return Output(_measurement_text(made, measured), data)
+
+
+def _measurement_text(plan: Plan, measured: Measurement) -> str:
+    times = measured.times_s
+    low, middle, high = map(format_seconds, (min(times), measured.median_s, max(times)))
+    checked = "every result checked" if measured.verified else "delivers no data: nothing to check"
+    carried = f"{len(plan.units)} unit tasks, {format_bytes(plan.nbytes)}"
+    rows = [
+        ("plan", f"{plan.strategy}, scheduler {plan.scheduler}, {carried}"),
+        ("predicted", f"{format_seconds(plan.makespan_s)} on the cluster described"),
+        ("lower bound", f"{format_seconds(plan.lower_bound_s)} on that cluster, {plan.cluster!r}"),
+        ("measured", f"{middle}, the median of {len(times)} ({low} to {high}); {checked}"),
+        ("bandwidth", f"{format_rate(measured.bandwidth_Bps)}, bits of the tensor over that time"),
+        *environment_rows(measured.environment),
+    ]
+    return "\n".join(f"{name:<12} {words}" for name, words in rows)
+
+
+def environment_rows(environment: dict[str, Any]) -> list[tuple[str, str]]:
+    """The stamp of a measurement as two lines."""
+    software = ", ".join(
+        f"{name} {environment[name]}" for name in ("python", "torch", "reshard_lab", "commit")
+    )
+    machine = f"{environment['link']}; {environment['cpu']}, {environment['system']}"
+    return [("measured on", machine), ("with", software)]
+
+
+BENCH = "time several strategies on one resharding, predicted and measured side by side"
+
+
+def add_bench(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    add_task(parser)
+    add_plan(parser, strategy=False)
+    add_run(parser, POOL_TARGETS)
+    names = f"a list such as send_recv,broadcast (default {','.join(FIGURE5_STRATEGIES)})"
+    parser.add_argument("--strategies", default=",".join(FIGURE5_STRATEGIES), help=names)
+    fit = "predict with a cluster fitted from one measured transfer, not with the one described"
+    parser.add_argument("--fit", action="store_true", help=fit)
+
+
+def run_bench(args: argparse.Namespace) -> Output:
+    """Measure every strategy on one pool of processes."""
+    task = task_of(args)
+    names = [check_choice("strategy", s.strip(), STRATEGIES) for s in args.strategies.split(",")]
+    timeout_s = parse_seconds(args.timeout, "--timeout")
+    stamps = []
+    if args.where == "emulated" and args.fit:
+        raise ReshardError(
+            "--fit is for --where local: an emulated cluster has the speed it is given"
+        )
+    devices = {*task.src.mesh.devices, *task.dst.mesh.devices} | ({0, 1} if args.fit else set())
+    with open_pool(args.where, need_cluster([task]), sorted(devices)) as pool:
+
+        def measure(made: Plan) -> Measurement:
+            measured = pool.run(made, args.repeats, args.warmup, timeout_s, args.seed)
+            stamps.append(measured.environment)
+            return measured
+
+        basis = f"the cluster described: {task.cluster!r}"
+        if pool.cluster is not None:
+            task = _on(task, pool.cluster)
+            basis = f"the emulated cluster: {task.cluster!r}"
+        if args.fit:
+            fit = fit_one_transfer(measure, max(task.nbytes, 1))
+            described = need_cluster([task])
+            task = _on(task, fit.cluster(described.hosts, described.devices_per_host))
+            basis = f"a cluster fitted from one measured transfer: {fit}"
+        chunks = args.chunks
+        knows_latency = pool.cluster is None and not args.fit
+        if chunks == "auto" and not knows_latency:
+            chunks = chunks_of(task, LEAST_CHUNK)
+            basis += f"; K = {chunks}, chunks of at least {format_bytes(LEAST_CHUNK)}"
+        cases = [
+            Case({}, plan(task, s, scheduler=args.scheduler, chunks=chunks, seed=args.seed))
+            for s in names
+        ]
+        frame = compare(cases, measure)
+    lines = [f"{name:<12} {words}" for name, words in environment_rows(stamps[0])]
+    text = "\n".join([frame_text(frame, MEASURED), "", f"predicted on {basis}", *lines])
+    data = {
+        "task": task_data(task),
+        "predicted_on": basis,
+        "environment": stamps[0],
+        "rows": frame.to_dict("records"),
+    }
+    return Output(text, data)
+
+
+def _on(task: ReshardingTask, cluster: Cluster) -> ReshardingTask:
+    """``task`` on a cluster of the same hosts with other speeds."""
+    return ReshardingTask(task.shape, task.dtype, task.src, task.dst, cluster)
+
+
+REPRODUCE = "measure figures 5, 6 and 8 here, beside their predictions; simulate 4, 7 and 9"
+
+
+def add_reproduce(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("--out", default="out", metavar="DIR", help="folder written to (out)")
+    place = "emulated or local (default: emulated where the machine allows it)"
+    parser.add_argument("--where", choices=PLACES, help=place)
+    patient = "measure only while other programs leave the cores idle"
+    parser.add_argument("--patient", action="store_true", help=patient)
+    size = parser.add_mutually_exclusive_group()
+    quick = "small and few: to see that everything works, not to conclude from"
+    size.add_argument("--quick", action="store_const", dest="size", const="quick", help=quick)
+    full = "the paper's 3 warm-ups and 10 runs, larger tensors: some 20 minutes on two cores"
+    size.add_argument("--full", action="store_const", dest="size", const="full", help=full)
+
+
+def run_reproduce(args: argparse.Namespace) -> Output:
+    """Measure, write, and print what came out, in short; the tables are in the files."""
+    done = reproduce(args.out, args.size or "standard", args.where, patient=args.patient)
+    data = {
+        "label": done.label,
+        "environment": done.environment,
+        "predicted": done.place.about,
+        "tables": {t.name: t.frame.to_dict("records") for t in done.tables},
+        "headlines": {t.name: t.headline for t in done.tables},
+        "files": [str(f) for t in done.tables for f in t.files],
+    }
+    return Output(_reproduction_text(done), data)
+
+
+def _reproduction_text(done: Reproduction) -> str:
+    """A line a figure, the headlines beside the paper's, and where it all comes from."""
+    rows = [(t.name, t.kind, t.headline) for t in done.tables]
+    files = [str(file) for t in done.tables for file in t.files]
+    lines = environment_rows(done.environment)
+    busy = done.environment["cpu_share"]
+    said = "not known" if busy is None else f"{busy:.0%} at most, during timed runs"
+    lines.append(("cores busy", said))
+    lines.append(("predicted", done.place.predicted))
+    if done.place.caution:
+        lines.append(("", done.place.caution))
+    lines.append(("written to", f"{files[0].rpartition('figure')[0] or '.'}: {_names(files)}"))
+    return "\n\n".join(
+        [
+            "\n".join(table(rows)),
+            *(_headlines(t) for t in done.tables if t.name == "figure7_headlines"),
+            "\n".join(f"{name:<12} {words}" for name, words in lines),
+        ]
+    )
+
+
+def _names(files: list[str]) -> str:
+    """``figure5.csv .json .png .svg, ...``: every stem once."""
+    kinds: dict[str, list[str]] = {}
+    for file in files:
+        stem, _, kind = file.rpartition("/")[2].rpartition(".")
+        kinds.setdefault(stem, []).append(f".{kind}")
+    return ", ".join(stem + " ".join(ends) for stem, ends in sorted(kinds.items()))
+
+
+def _headlines(shown: Table) -> str:
+    """Throughput ratios of figure 7 here and in the paper, and why they differ."""
+    rows = [("figure 7", "", "here", "paper")]
+    reasons = []
+    for row in shown.frame.to_dict("records"):
+        least = "at least " * (row["ratio"] == "ours / signal")
+        rows.append((row["model"], row["ratio"], f"{row['here']:.2f}", f"{least}{row['paper']:g}"))
+        if row["why"]:
+            reasons.append(f"{row['model']}: {row['why']}")
+    return "\n".join([*table(rows), *reasons])
+
+
+COMMANDS = {
+    "run": Command(RUN, add_run_command, run_run),
+    "bench": Command(BENCH, add_bench, run_bench),
+    "reproduce": Command(REPRODUCE, add_reproduce, run_reproduce),
+}

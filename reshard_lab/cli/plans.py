@@ -1,0 +1,216 @@
+"""``reshard-lab explain``, ``plan`` and ``simulate``: what needs no process."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from reshard_lab.cli.common import (
+    Command,
+    Output,
+    add_plan,
+    add_task,
+    plan_of,
+    plan_or_file,
+    task_data,
+    task_of,
+)
+from reshard_lab.errors import check_int, check_path
+from reshard_lab.layout import Layout
+from reshard_lab.planning import Plan
+from reshard_lab.planning.explain import table
+from reshard_lab.plots.device_grid import layout_panel
+from reshard_lab.plots.text import mesh_text, side_by_side, unit_tasks_text
+from reshard_lab.resharding import ReshardingTask
+from reshard_lab.simulation import RESOLUTIONS, PathStep, Timeline, simulate
+from reshard_lab.units import format_bytes, format_seconds
+
+EXPLAIN = "print the unit tasks of a resharding: each box, who holds it, who needs it"
+
+
+def add_explain(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    add_task(parser)
+    parser.add_argument(
+        "--whole-slices",
+        action="store_true",
+        help="the paper's text instead of its code: a source slice travels whole",
+    )
+    limit = "unit tasks printed at most, 0 for all (default 64)"
+    parser.add_argument("--limit", type=int, default=64, metavar="N", help=limit)
+
+
+def run_explain(args: argparse.Namespace) -> Output:
+    """Print the two meshes, then the unit tasks."""
+    task = task_of(args)
+    limit = check_int("--limit", args.limit) or None
+    units = task.whole_slice_tasks if args.whole_slices else task.unit_tasks
+    data = {
+        **task_data(task),
+        "reading": "whole slices" if args.whole_slices else "intersections",
+        "unit_tasks": [unit._asdict() for unit in units],
+    }
+    meshes = side_by_side(
+        _mesh_lines(task, task.src, "source"), _mesh_lines(task, task.dst, "destination")
+    )
+    head = f"tensor {'x'.join(map(str, task.shape))} {task.dtype}"
+    text = f"{head}\n\n{meshes}\n\n{unit_tasks_text(task, args.whole_slices, limit)}"
+    return Output(text, data)
+
+
+def _mesh_lines(task: ReshardingTask, layout: Layout, end: str) -> str:
+    axes = "x".join(map(str, layout.mesh.shape))
+    rule = "" if layout.rule == "chunk" else f", rule {layout.rule}"
+    return mesh_text(
+        layout_panel(f"{end}: {layout.spec} on {axes}{rule}", layout, task.shape, task.cluster)
+    )
+
+
+PLAN = "plan a resharding: strategy, senders, order, predicted time and its lower bound"
+
+
+def add_plan_command(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    add_task(parser)
+    add_plan(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="also write the plan as JSON")
+    limit = "unit tasks printed at most, 0 for all (default 20)"
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help=limit)
+
+
+def run_plan(args: argparse.Namespace) -> Output:
+    """Build and verify the plan, save it if asked, and explain it."""
+    if args.output is not None:
+        check_path("--output", args.output)
+    made = plan_of(args)
+    made.verify()
+    text = made.explain(limit=check_int("--limit", args.limit) or len(made.units))
+    if args.output is not None:
+        made.to_json(args.output)
+        text += f"\nwritten to {args.output}"
+    return Output(text, plan_data(made))
+
+
+def plan_data(plan: Plan) -> dict[str, Any]:
+    """``plan`` in plain values, without its transfers (a plan file has those)."""
+    return {
+        "tasks": [task_data(task) for task in plan.tasks],
+        "strategy": plan.strategy,
+        "scheduler": plan.scheduler,
+        "chunks": plan.chunks,
+        "seed": plan.seed,
+        "makespan_s": plan.makespan_s,
+        "lower_bound_s": plan.lower_bound_s,
+        "optimal": plan.optimal,
+        "notes": plan.notes,
+        "peak_bytes": {str(device): n for device, n in plan.peak_bytes.items()},
+        "transfers": len(plan.transfers),
+        "units": [
+            {**planned._asdict(), **unit._asdict()}
+            for planned, unit in zip(plan.units, plan.unit_tasks, strict=True)
+        ],
+    }
+
+
+SIMULATE = "simulate a plan: when every NIC is busy, and which waits make it as long as it is"
+
+
+def add_simulate(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("plan", nargs="?", metavar="PLAN", help="a file that 'plan -o' wrote")
+    add_task(parser, required=False)
+    add_plan(parser)
+    group = parser.add_argument_group("simulation")
+    names = f"{', '.join(RESOLUTIONS)} (default auto)"
+    group.add_argument("--resolution", default="auto", help=names)
+    core = "all traffic between hosts shares the speed of all NICs over N"
+    group.add_argument("--core-oversubscription", type=float, metavar="N", help=core)
+    group.add_argument("--trace", metavar="FILE", help="write a trace that Perfetto opens")
+    limit = "steps of the critical path printed at most, 0 for all (default 20)"
+    group.add_argument("--limit", type=int, default=20, metavar="N", help=limit)
+
+
+def run_simulate(args: argparse.Namespace) -> Output:
+    """Simulate the plan of a file, or the one that the options describe."""
+    if args.trace is not None:
+        check_path("--trace", args.trace)
+    made = plan_or_file(args)
+    check_int("--limit", args.limit)
+    timeline = simulate(made, args.resolution, core_oversubscription=args.core_oversubscription)
+    text = _timeline_text(timeline, args.limit)
+    if args.trace is not None:
+        timeline.to_chrome_trace(args.trace)
+        text += f"\n\ntrace written to {args.trace}; open it at https://ui.perfetto.dev"
+    return Output(text, {"plan": plan_data(made), "simulation": timeline_data(timeline)})
+
+
+def timeline_data(timeline: Timeline) -> dict[str, Any]:
+    """``timeline`` in plain values."""
+    return {
+        "duration_s": timeline.duration_s,
+        "resolution": timeline.resolution,
+        "nics": [use._asdict() for use in timeline.nic_use()],
+        "critical_path": [step._asdict() for step in timeline.critical_path()],
+        "peak_staging_bytes": {str(d): s.peak_nbytes for d, s in timeline.staging().items()},
+        "transmissions": [row._asdict() for row in timeline],
+    }
+
+
+def _timeline_text(timeline: Timeline, limit: int) -> str:
+    plan = timeline.plan
+    rows = [
+        ("plan", f"{plan.strategy}, scheduler {plan.scheduler}, {len(plan.units)} unit tasks"),
+        ("simulated", f"{format_seconds(timeline.duration_s)}, {_resolved(timeline)}"),
+        ("planned", format_seconds(plan.makespan_s)),
+        ("lower bound", f"{format_seconds(plan.lower_bound_s)} on {timeline.cluster!r}"),
+    ]
+    parts = ["\n".join(f"{name:<12} {words}" for name, words in rows)]
+    use = timeline.nic_use()
+    if use:
+        head = ("host", "NIC", "", "carries", "busy", "idle", "of its capacity")
+        lines = [
+            (
+                str(u.host),
+                str(u.nic),
+                "sends" if u.direction == "tx" else "receives",
+                format_bytes(u.nbytes),
+                format_seconds(u.busy_s),
+                format_seconds(u.idle_s),
+                f"{u.utilisation:.0%}",
+            )
+            for u in use
+        ]
+        parts.append("\n".join(table([head, *lines])))
+    path = timeline.critical_path()
+    if path:
+        steps = [
+            (
+                format_seconds(s.start_s),
+                format_seconds(s.end_s),
+                _hop(plan, s),
+                s.waits,
+            )
+            for s in path[: limit or len(path)]
+        ]
+        more = len(path) - len(steps)
+        drawn = table([("from", "to", "critical path", "because"), *steps])
+        parts.append("\n".join([*drawn, *([f"... and {more} more steps"] * (more > 0))]))
+    return "\n\n".join(parts)
+
+
+def _hop(plan: Plan, step: PathStep) -> str:
+    """What is under way in a step of the critical path."""
+    unit = plan.transfers[step.transfer].unit
+    return f"transfer {step.transfer} (task {unit}), device {step.source} -> {step.destination}"
+
+
+def _resolved(timeline: Timeline) -> str:
+    unit = "chunks of hops" if timeline.resolution == "chunks" else "hops, each one flow"
+    return f"{len(timeline)} {unit}"
+
+
+COMMANDS = {
+    "explain": Command(EXPLAIN, add_explain, run_explain),
+    "plan": Command(PLAN, add_plan_command, run_plan),
+    "simulate": Command(SIMULATE, add_simulate, run_simulate),
+}
