@@ -293,7 +293,7 @@ def test_ctrl_c_ends_quietly(capsys, monkeypatch):
     def interrupted(args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(app.COMMANDS["explain"], "run", interrupted)
+    monkeypatch.setitem(app.COMMANDS, "explain", app.COMMANDS["explain"]._replace(run=interrupted))
     assert main(["explain", *FIGURE2]) == 130
     assert capsys.readouterr() == ("", "")
 
