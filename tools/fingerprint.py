@@ -117,7 +117,7 @@ class Store:
             if name != "programs":
                 self.put(case, f"json.{name}", value)
         self.put(case, "programs", [[d, *map(tuple, steps)] for d, steps in p.programs.items()])
-        self.add(case, p.gantt(), "steps bars idle __repr__", "gantt.")
+        self.add(case, p.gantt(), "steps deliveries idle __repr__", "gantt.")
         old = "reshard_lab.planning.traffic"
         traffic = p.traffic() if hasattr(p, "traffic") else public("traffic", old)(p)
         self.add(case, traffic, "hosts nbytes loads bottlenecks crossing __repr__", "traffic.")

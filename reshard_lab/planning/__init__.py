@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from reshard_lab.planning.build import plan
-from reshard_lab.planning.record import Plan, PlannedUnit, Verified
+from reshard_lab.planning.gantt import Gantt
+from reshard_lab.planning.plan import Plan
+from reshard_lab.planning.record import PlannedUnit, ScheduledDelivery
+from reshard_lab.planning.verify import Verified
 
-__all__ = ["Plan", "PlannedUnit", "Verified", "plan"]
+__all__ = ["Gantt", "Plan", "PlannedUnit", "ScheduledDelivery", "Verified", "plan"]

@@ -10,9 +10,10 @@ from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_choice, check_int
 from reshard_lab.layout import Layout
 from reshard_lab.planning.builder import Builder
-from reshard_lab.planning.chunks import check_chunks
-from reshard_lab.planning.parts import Parts, through_doors
-from reshard_lab.planning.record import Plan, PlannedUnit
+from reshard_lab.planning.chains import check_chunks
+from reshard_lab.planning.parts import Parts, uses_gateways
+from reshard_lab.planning.plan import Plan
+from reshard_lab.planning.record import PlannedUnit
 from reshard_lab.resharding import ReshardingTask, lower_bound_s, need_cluster, tasks_of
 from reshard_lab.scheduling import METHODS, SHARED_OUT, Problem, Schedule, meets, solve
 from reshard_lab.scheduling.problem import Budget, one_nic_a_host, task_parts
@@ -170,10 +171,10 @@ class _Planner:
 
     def _build(self, schedule: Schedule) -> Plan:
         ordered = schedule.method != "concurrent"
-        doors = through_doors(self.cluster, self.pieces, schedule)
-        overlap = _hosts_overlap(self.tasks, self.cluster) or doors
+        gateways = uses_gateways(self.cluster, self.pieces, schedule)
+        overlap = _hosts_overlap(self.tasks, self.cluster) or gateways
         builder = Builder(self.cluster, self.strategy, self.chunks, overlap, ordered)
-        if self.strategy == "broadcast" and (doors or schedule.method in SHARED_OUT):
+        if self.strategy == "broadcast" and (gateways or schedule.method in SHARED_OUT):
             units = Parts(builder, self.tasks, self.pieces, schedule).lower()
         else:
             units = self._whole_units(builder, schedule)
@@ -192,7 +193,7 @@ class _Planner:
             optimal=self._proven(schedule, makespan_s),
             notes=tuple(n for n in schedule.notes if schedule.optimal is None),
             ordered=ordered,
-            stretches=tuple(builder.stretches),
+            deliveries=tuple(builder.deliveries),
         )
 
     def _whole_units(self, builder: Builder, schedule: Schedule) -> list[PlannedUnit]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 from reshard_lab.boxes import Box
 from reshard_lab.cluster import Cluster
-from reshard_lab.planning.chunks import chunk_count
-from reshard_lab.planning.record import PlannedUnit, Stretch
+from reshard_lab.planning.chains import Port, chunk_count
+from reshard_lab.planning.record import PlannedUnit, ScheduledDelivery, nics_of
 from reshard_lab.resharding import UnitTask
 from reshard_lab.strategies import (
     Chain,
     Delivery,
     Payload,
     Phase,
-    Receivers,
-    Ring,
     Sends,
     make_phases,
     phases_s,
@@ -25,15 +23,18 @@ from reshard_lab.strategies import (
 )
 from reshard_lab.transfer import Transfer
 
-Port = tuple[str, int]
-"""``"tx"`` or ``"rx"`` and a NIC, or ``"device tx"`` or ``"device rx"`` and a device."""
+_RANK = {"rx": 0, "tx": 1, "device tx": 2, "device rx": 3}
+"""Which of the ports that are free last is named as what a delivery waits for."""
 
 
-class Job(NamedTuple):
-    """One delivery of a unit task and the ports it keeps busy."""
+class RoutedDelivery(NamedTuple):
+    """One delivery of a unit task, the ports it keeps busy, and the NICs it goes by."""
 
-    way: Delivery
+    delivery: Delivery
     ports: tuple[Port, ...]
+    """The sender's own NIC first, if it sends through it."""
+    sender_nic: int | None
+    receiver_nics: tuple[int, ...]
 
 
 class Builder:
@@ -61,16 +62,17 @@ class Builder:
         self.overlap = overlap
         self.ordered = ordered
         self.transfers: list[Transfer] = []
-        self.stretches: list[Stretch] = []
+        self.deliveries: list[ScheduledDelivery] = []
         self.stage = 0
-        self.free: dict[Port, tuple[float, tuple[int, ...]]] = {}
-        self.ways: dict[object, tuple[int, tuple[int, ...], list[Job]]] = {}
-        self.receivers: dict[object, tuple[Receivers, tuple[Port, ...]]] = {}
+        # By port: free from when on, the transfers complete by then, the unit task they are of.
+        self.busy: dict[Port, tuple[float, tuple[int, ...], int]] = {}
+        self.routed: dict[object, tuple[int, tuple[int, ...], list[RoutedDelivery]]] = {}
+        self.routed_to: dict[object, RoutedDelivery] = {}
         self.times: dict[object, float] = {}
 
     def unit(
         self,
-        task: int,
+        tensor: int,
         number: int,
         index: int,
         unit: UnitTask,
@@ -78,78 +80,107 @@ class Builder:
         cuts: dict[object, list[Box]],
     ) -> PlannedUnit:
         """Lower one whole unit task, sent through NIC ``nic``."""
-        key = (unit.senders, unit.receivers, nic, task if self.strategy == "alpa" else 0)
-        if key not in self.ways:
-            self.ways[key] = self._ways(unit, nic, cuts)
-        sender, copies, jobs = self.ways[key]
+        key = (unit.senders, unit.receivers, nic, tensor if self.strategy == "alpa" else 0)
+        if key not in self.routed:
+            self.routed[key] = self._route_unit(unit, nic, cuts)
+        sender, copies, routed = self.routed[key]
         self.copy(index, unit, copies)
-        starts, ends = [], []
-        for job in jobs:
-            start, end, _ = self.deliver(index, unit, job, cuts.get(job.way.to.devices))
-            starts.append(start)
-            ends.append(end)
-        start = min(starts, default=0.0)
-        return PlannedUnit(task, number, sender, start, max(ends, default=start) - start)
+        timed = [
+            self.deliver(tensor, index, unit, r, cuts.get(r.delivery.to.devices)) for r in routed
+        ]
+        start = min((d.start_s for d in timed), default=0.0)
+        end = max((d.end_s for d in timed), default=start)
+        return PlannedUnit(tensor, number, sender, start, end - start)
 
     def copy(self, index: int, unit: UnitTask, devices: Iterable[int]) -> None:
         """Local copies on ``devices``, which hold the box already."""
-        whole_box = Payload(unit.box, None, unit.nbytes)
         for device in devices:
-            self.emit(index, whole_box, (device,), 1, ())
+            self.emit(index, Payload(unit.box, None, unit.nbytes), (device,), 1, ())
 
     def deliver(
-        self, index: int, unit: UnitTask, job: Job, cuts: list[Box] | None = None
-    ) -> tuple[float, float, tuple[int, ...]]:
-        """Lower one delivery of the whole box: its start, its end, and its last transfers."""
-        way, ports = job
-        chunks = self._chunks((way.sender, *way.to.devices), unit.nbytes)
-        phases = make_phases(self.strategy, way, Payload(unit.box, None, unit.nbytes), chunks, cuts)
-        lasts = self._duration(way, phases, unit.nbytes)
-        start, after = self.wait(ports)
-        final = self._lower(index, way.sender, phases, after)
-        self.occupy(ports, start + lasts, final)
-        self.stretches.append(
-            Stretch(index, way.sender, way.to.devices, unit.nbytes, start, start + lasts)
+        self,
+        tensor: int,
+        index: int,
+        unit: UnitTask,
+        routed: RoutedDelivery,
+        cuts: list[Box] | None = None,
+    ) -> ScheduledDelivery:
+        """Lower one delivery of the whole box."""
+        delivery, ports, sender_nic, receiver_nics = routed
+        sender, devices = delivery.sender, delivery.to.devices
+        chunks = 1
+        if isinstance(self.chunks, int):
+            chunks = self.chunks
+        elif self.strategy == "broadcast":
+            chunks = chunk_count((sender, *devices), unit.nbytes, self.cluster, self.chunks)
+        payload = Payload(unit.box, None, unit.nbytes)
+        phases = make_phases(self.strategy, delivery, payload, chunks, cuts)
+        start, after, last_port = self.wait(ports)
+        end = start + self._duration(delivery, phases, unit.nbytes)
+        why = self.why(index, start, last_port)
+        self.occupy(ports, end, self._lower(index, sender, phases, after), index)
+        self.deliveries.append(
+            ScheduledDelivery(
+                *(start, end, tensor, index, sender, devices),
+                *(sender_nic, receiver_nics, unit.nbytes, why),
+            )
         )
-        return start, start + lasts, final
+        return self.deliveries[-1]
 
-    def wait(self, ports: Iterable[Port]) -> tuple[float, tuple[int, ...]]:
-        """When all ``ports`` are free, and the transfers that must be complete by then."""
+    def wait(self, ports: Iterable[Port]) -> tuple[float, tuple[int, ...], Port | None]:
+        """When all ``ports`` are free, the transfers complete by then, and the last port to be."""
+        return self.free(ports) if self.ordered else (0.0, (), None)
+
+    def free(self, ports: Iterable[Port]) -> tuple[float, tuple[int, ...], Port | None]:
+        """The same, whether the plan has an order or not."""
+        at, after, last_port = 0.0, set[int](), None
+        for port in ports:
+            if port in self.busy:
+                until, final, _ = self.busy[port]
+                after.update(final)
+                if until > at:
+                    at, last_port = until, port
+        return at, tuple(sorted(after)), last_port
+
+    def why(self, index: int, start_s: float, port: Port | None, otherwise: str = "") -> str:
+        """What a delivery of a unit task waits for: that ``port`` is free, or ``otherwise``."""
         if not self.ordered:
-            return 0.0, ()
-        before = [self.free[p] for p in ports if p in self.free]
-        after = {i for _, final in before for i in final}
-        return max((at for at, _ in before), default=0.0), tuple(sorted(after))
+            return "does not wait: tasks share the NICs"
+        if not start_s:
+            return "starts at once"
+        if port is None:
+            return f"waits: {otherwise}"
+        side, number = port
+        where = f"device {number}" if side.startswith("device") else self.cluster.nic_text(number)
+        task = self.busy[port][2]
+        what = f"task {task}" if task != index else f"another part of task {task}"
+        return f"waits: {where} busy with {what}"
 
-    def free_at(self, ports: Iterable[Port]) -> float:
-        """When the last of ``ports`` is free."""
-        return max((self.free[p][0] for p in ports if p in self.free), default=0.0)
+    def occupy(
+        self, ports: Iterable[Port], until: float, final: tuple[int, ...], index: int
+    ) -> None:
+        """A unit task keeps the ports busy until then, when ``final`` transfers are complete."""
+        for port in ports:
+            self.busy[port] = (until, final, index)
 
-    def occupy(self, ports: Iterable[Port], until: float, final: tuple[int, ...]) -> None:
-        """The ports are busy until then, when the transfers ``final`` are complete."""
-        for p in ports:
-            self.free[p] = (until, final)
-
-    def _chunks(self, path: tuple[int, ...], nbytes: int) -> int:
-        if self.strategy != "broadcast" or isinstance(self.chunks, int):
-            return self.chunks if isinstance(self.chunks, int) else 1
-        return chunk_count(path, nbytes, self.cluster, self.chunks)
-
-    def _ways(
+    def _route_unit(
         self, unit: UnitTask, nic: int, cuts: dict[object, list[Box]]
-    ) -> tuple[int, tuple[int, ...], list[Job]]:
-        """The sender, the devices that copy locally, and the deliveries of the others.
+    ) -> tuple[int, tuple[int, ...], list[RoutedDelivery]]:
+        """The sender, the devices that copy locally, and the deliveries to the others.
 
         Receivers on a host that holds the box are served inside it; all others by the sender.
         """
         sender = self.holder(unit, nic)
-        if not self.overlap:
-            return sender, (), [self._job(sender, unit.receivers, cuts)]
-        copies, served = self.served(unit, sender)
-        jobs = [
-            self._job(source, tuple(devices), cuts) for source, devices in sorted(served.items())
-        ]
-        return sender, copies, jobs
+        if self.overlap:
+            copies, served = self.served(unit, sender)
+            return sender, copies, [self.route(s, served[s], cuts) for s in sorted(served)]
+        if unit.receivers not in self.routed_to:
+            self.routed_to[unit.receivers] = self.route(sender, unit.receivers, cuts)
+        known = self.routed_to[unit.receivers]
+        own = self.cluster.nic_of(sender)  # the ports differ by sender in its own NIC only
+        ports = (("tx", own), *known.ports[1:])
+        delivery = Delivery(sender, known.delivery.to)
+        return sender, (), [RoutedDelivery(delivery, ports, own, known.receiver_nics)]
 
     def holder(self, unit: UnitTask, nic: int) -> int:
         """The device that sends a unit task through NIC ``nic``."""
@@ -168,78 +199,62 @@ class Builder:
                 served.setdefault(holding.get(host_of(d), sender), []).append(d)
         return tuple(d for d in unit.receivers if d in held), served
 
-    def _job(self, sender: int, devices: tuple[int, ...], cuts: dict[object, list[Box]]) -> Job:
-        """The delivery, and the NICs (where meshes share hosts also the devices) it keeps busy."""
-        if self.overlap:
-            to = receivers_of(devices, self.cluster, self.cluster.host_of(sender))
-            way = Delivery(sender, to)
-            return Job(way, self._ports(way, bool(cuts.get(to.devices))))
-        if devices not in self.receivers:
-            to = receivers_of(devices, self.cluster)
-            self.receivers[devices] = to, self._ports(Delivery(sender, to))
-        to, ports = self.receivers[devices]
-        # From another sender the ports differ in the sender's own NIC only, the last one.
-        return Job(Delivery(sender, to), (*ports[:-1], ("tx", self.cluster.nic_of(sender))))
-
-    def local_job(self, sender: int, devices: tuple[int, ...]) -> Job:
-        """A delivery inside one host."""
-        way = Delivery(sender, receivers_of(devices, self.cluster, self.cluster.host_of(sender)))
-        return Job(way, self._ports(way))
-
-    def _ports(self, way: Delivery, gathers: bool = False) -> tuple[Port, ...]:
+    def route(
+        self, sender: int, devices: Iterable[int], cuts: dict[object, list[Box]]
+    ) -> RoutedDelivery:
+        """The delivery from ``sender``, and the NICs (with ``overlap`` also devices) it uses."""
+        to = receivers_of(tuple(devices), self.cluster, self.cluster.host_of(sender))
+        delivery = Delivery(sender, to)
+        strategy = self.strategy
+        if strategy == "alpa":
+            strategy = "local_allgather" if cuts.get(to.devices) else "send_recv"
         sizing = Payload(((0, 2**30),), None, 2**30)  # long enough that no part is empty
-        alpa = "local_allgather" if gathers else "send_recv"
-        phases = make_phases(alpa if self.strategy == "alpa" else self.strategy, way, sizing)
-        ports = self.ports_of(hops_of(way.sender, phases))
-        own = ("tx", self.cluster.nic_of(way.sender))
-        return (*sorted(ports - {own}), *({own} & ports))
+        ports = self.ports_of(sender, pairs_of(sender, make_phases(strategy, delivery, sizing)))
+        return RoutedDelivery(delivery, ports, *nics_of(sender, to.devices, self.cluster))
 
-    def ports_of(self, hops: Iterable[tuple[int, int]]) -> set[Port]:
-        """The NICs, and where meshes share hosts the devices, that hops keep busy."""
-        ports: set[Port] = set()
-        for a, b in hops:
-            ports.update(self.cluster.nic_ports(a, b))
+    def ports_of(self, sender: int, pairs: Iterable[tuple[int, int]]) -> tuple[Port, ...]:
+        """The NICs, with ``overlap`` also the devices, that hops between ``pairs`` keep busy."""
+        ports: dict[Port, None] = {}
+        for a, b in pairs:
+            ports.update(dict.fromkeys(self.cluster.nic_ports(a, b)))
             if self.overlap:
-                ports |= {("device tx", a), ("device rx", b)}
-        return ports
+                ports |= {("device tx", a): None, ("device rx", b): None}
+        own = ("tx", self.cluster.nic_of(sender))
+        return tuple(sorted(ports, key=lambda port: (port != own, _RANK[port[0]])))
 
-    def _duration(self, way: Delivery, phases: list[Phase], nbytes: int) -> float:
+    def _duration(self, delivery: Delivery, phases: list[Phase], nbytes: int) -> float:
+        sender, to = delivery
         if self.strategy == "alpa":  # depends on the box
-            return phases_s(way.sender, phases, self.cluster)
-        speed = self.cluster.host_nic_Bps[self.cluster.host_of(way.sender)]
-        key = (way.to.groups, way.to.home, nbytes, speed)
+            return phases_s(sender, phases, self.cluster)
+        key = (to.groups, to.home, nbytes, self.cluster.host_nic_Bps[self.cluster.host_of(sender)])
         if key not in self.times:
-            self.times[key] = phases_s(way.sender, phases, self.cluster)
+            self.times[key] = phases_s(sender, phases, self.cluster)
         return self.times[key]
 
     def _lower(
         self, unit: int, sender: int, phases: list[Phase], after: tuple[int, ...]
     ) -> tuple[int, ...]:
         """Emit the transfers of ``phases``; returns those whose completion completes them all."""
-        last: int | None = None
+        last: list[int] = []
         arrived: dict[int, int] = {}
         rings: list[int] = []
         for phase in phases:
             if isinstance(phase, Chain):
-                last = self.emit(unit, phase.payload, phase.path, phase.chunks, after)
+                last = [self.emit(unit, phase.payload, phase.path, phase.chunks, after)]
             elif isinstance(phase, Sends):
                 for target, payload in phase.targets:
-                    last = arrived[target] = self.emit(unit, payload, (sender, target), 1, after)
+                    arrived[target] = self.emit(unit, payload, (sender, target), 1, after)
+                    last = [arrived[target]]
                     after = ()  # the sender's later sends follow in its lane
-            else:
-                rings += self._ring(unit, phase, arrived, last)
+            else:  # every part waits for the last send and its own
+                parts = [
+                    (device, part, tuple(sorted({arrived[device], *last})))
+                    for device, part in zip(phase.devices, phase.parts, strict=True)
+                    if part is not None
+                ]
+                rings += self.ring(unit, phase.devices, parts)
             after = ()
-        return (*rings, *(() if last is None else (last,)))
-
-    def _ring(self, unit: int, ring: Ring, arrived: dict[int, int], last: int | None) -> list[int]:
-        """One chain for each part, all in one stage; each waits for the last send and its own."""
-        parts = []
-        for device, part in zip(ring.devices, ring.parts, strict=True):
-            if part is not None:
-                own = arrived[device]
-                wait = (own,) if last is None or last == own else tuple(sorted((own, last)))
-                parts.append((device, part, wait))
-        return self.ring(unit, ring.devices, parts)
+        return (*rings, *last)
 
     def ring(
         self,
@@ -248,13 +263,12 @@ class Builder:
         parts: Iterable[tuple[int, Payload, tuple[int, ...]]],
     ) -> list[int]:
         """Chains around ``devices``, all in one stage, of (first device, payload, wait for)."""
-        stage, n = self.stage, len(devices)
+        stage = self.stage
         at = {device: i for i, device in enumerate(devices)}
-        made = []
-        for device, part, wait in parts:
-            path = tuple(devices[(at[device] + j) % n] for j in range(n))
-            made.append(self.emit(unit, part, path, 1, wait, stage))
-        return made
+        return [
+            self.emit(unit, part, devices[at[first] :] + devices[: at[first]], 1, after, stage)
+            for first, part, after in parts
+        ]
 
     def emit(
         self,
@@ -267,23 +281,24 @@ class Builder:
     ) -> int:
         """Issue a transfer, in a stage of its own if none is given; returns its id."""
         number = len(self.transfers)
-        at = self.stage if stage is None else stage
+        stage = self.stage if stage is None else stage
         self.transfers.append(
             Transfer(
-                number, unit, payload.box, payload.span, path, payload.nbytes, chunks, at, after
+                *(number, unit, payload.box, payload.span, path, payload.nbytes),
+                *(chunks, stage, after),
             )
         )
-        self.stage = at + 1
+        self.stage = stage + 1
         return number
 
 
-def hops_of(sender: int, phases: list[Phase]) -> list[tuple[int, int]]:
+def pairs_of(sender: int, phases: list[Phase]) -> list[tuple[int, int]]:
     """(from, to) of everything that ``phases`` send."""
-    hops: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     for phase in phases:
         if isinstance(phase, Sends):
-            hops += [(sender, target) for target, _ in phase.targets]
+            pairs += [(sender, target) for target, _ in phase.targets]
         else:
             path = phase.path if isinstance(phase, Chain) else (*phase.devices, phase.devices[0])
-            hops += itertools.pairwise(path)
-    return hops
+            pairs += pairwise(path)
+    return pairs

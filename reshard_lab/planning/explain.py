@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from reshard_lab.boxes import box_text
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import check_int
+from reshard_lab.planning.record import PlanRecord
 from reshard_lab.resharding import UnitTask, nic_hosts
 from reshard_lab.units import format_bytes, format_rate, format_seconds
-
-if TYPE_CHECKING:
-    from reshard_lab.planning.record import Plan
 
 _PROOF = {
     "fluid": "proven optimal in bytes over NIC bandwidth, also against split tasks",
@@ -20,14 +17,14 @@ _PROOF = {
 }
 
 
-def explain(plan: Plan, limit: int = 20) -> str:
+def explain(plan: PlanRecord, limit: int = 20) -> str:
     """``plan`` as text; at most ``limit`` unit tasks are listed, in order of their start."""
     check_int("limit", limit)
     lines = [*_tensors(plan), *_choices(plan), "", *_units(plan, limit), "", *_times(plan)]
     return "\n".join(lines)
 
 
-def _tensors(plan: Plan) -> list[str]:
+def _tensors(plan: PlanRecord) -> list[str]:
     cluster = plan.cluster
     lines = [
         f"tensor {i}: shape {task.shape} {task.dtype}, {format_bytes(task.nbytes)}: "
@@ -53,7 +50,7 @@ def _nics(cluster: Cluster) -> str:
     return f"{' or '.join(words[:3])}{more} a host"
 
 
-def _choices(plan: Plan) -> list[str]:
+def _choices(plan: PlanRecord) -> list[str]:
     most = f"up to {plan.chunks} chunks" if plan.chunks > 1 else "in one piece"
     chunks = f", {most}" if plan.strategy == "broadcast" else ""
     lines = [f"strategy {plan.strategy}{chunks}; scheduler {plan.scheduler}, seed {plan.seed}"]
@@ -62,7 +59,7 @@ def _choices(plan: Plan) -> list[str]:
     return lines + list(plan.notes)
 
 
-def _units(plan: Plan, limit: int) -> list[str]:
+def _units(plan: PlanRecord, limit: int) -> list[str]:
     units = plan.unit_tasks
     order = sorted(range(len(units)), key=lambda i: (plan.units[i].start_s, i))
     rows = [("task", "box", "size", "sender", "receivers", "start", "end")]
@@ -90,7 +87,7 @@ def _units(plan: Plan, limit: int) -> list[str]:
     return lines
 
 
-def _times(plan: Plan) -> list[str]:
+def _times(plan: PlanRecord) -> list[str]:
     bound = plan.lower_bound_s
     over = f", {_times_text(plan.makespan_s / bound)} the bound" if bound > 0 else ""
     crossing = sum(_network_bytes(unit, plan) for unit in plan.unit_tasks)
@@ -107,7 +104,7 @@ def _times_text(ratio: float) -> str:
     return f"{ratio:.3g} x" if ratio < 1000 else f"{ratio:,.0f} x"
 
 
-def _network_bytes(unit: UnitTask, plan: Plan) -> int:
+def _network_bytes(unit: UnitTask, plan: PlanRecord) -> int:
     return unit.nbytes * len(nic_hosts(unit, plan.cluster)[1])
 
 

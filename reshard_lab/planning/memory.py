@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from reshard_lab.boxes import Box, box_volume, contains, is_contiguous
+from reshard_lab.planning.record import PlanRecord
 from reshard_lab.transfer import Transfer
-
-if TYPE_CHECKING:
-    from reshard_lab.planning.record import Plan
 
 MESSAGE_BYTES = 16 * 2**20
 """Longest message an executor sends; longer chunks are cut further."""
@@ -44,7 +42,7 @@ class StagedEnd(NamedTuple):
     """Bytes staged while the hop is under way."""
 
 
-def staged_ends(plan: Plan) -> Iterator[StagedEnd]:
+def staged_ends(plan: PlanRecord) -> Iterator[StagedEnd]:
     """Every end of every hop that stages bytes; none in a ``signal`` plan."""
     if not plan.delivers:
         return
@@ -65,7 +63,7 @@ def staged_ends(plan: Plan) -> Iterator[StagedEnd]:
                 yield StagedEnd(number, hop, end, end == device, staged)
 
 
-def peak_bytes(plan: Plan) -> dict[int, int]:
+def peak_bytes(plan: PlanRecord) -> dict[int, int]:
     """Source piece, destination piece and the largest staging each way, by device.
 
     In a plan without an order all transfers of a device may be under way at once.

@@ -2,9 +2,10 @@
 
 A part is a row-major range of a unit task's box. It goes down a chain of devices like a whole
 box, through all devices that need it. With several NICs a host, and where hosts relay, it goes
-*through doors* instead: the chain visits one device a host, near the NIC it enters through, and
-when a host has all parts, its devices all-gather them inside. So the other devices are free to
-use the other NICs meanwhile, and a device that relays is not held up by passing on inside.
+through *gateway devices* instead: the chain visits one device a host, near the NIC it enters
+through, and when a host has all parts, its devices all-gather them inside. So the other devices
+are free to use the other NICs meanwhile, and a device that relays is not held up by passing on
+inside.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ from typing import NamedTuple
 
 from reshard_lab.boxes import box_volume
 from reshard_lab.cluster import Cluster
-from reshard_lab.planning.builder import Builder, Port
-from reshard_lab.planning.chunks import chunk_count
-from reshard_lab.planning.record import PlannedUnit, Stretch
-from reshard_lab.planning.sharing import shared_ends
+from reshard_lab.planning.builder import Builder
+from reshard_lab.planning.chains import Port, chunk_count, shared_ends
+from reshard_lab.planning.record import PlannedUnit, ScheduledDelivery, nics_of
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import Assignment, Schedule
 from reshard_lab.scheduling.problem import TaskPart, one_nic_a_host
@@ -52,7 +52,7 @@ class Parts:
     ) -> None:
         self.builder, self.cluster = builder, builder.cluster
         self.pieces, self.schedule = pieces, schedule
-        self.doors = through_doors(self.cluster, pieces, schedule)
+        self.gateways = uses_gateways(self.cluster, pieces, schedule)
         self.units = [
             (t, u, unit) for t, task in enumerate(tasks) for u, unit in enumerate(task.unit_tasks)
         ]
@@ -99,11 +99,12 @@ class Parts:
         for source, devices in sorted(served.items()):
             here = self._here(source, devices)
             if here:
-                start, end, _ = builder.deliver(index, unit, builder.local_job(source, here))
+                routed = builder.route(source, here, {})
+                timed = builder.deliver(self.units[index][0], index, unit, routed)
                 if not builder.ordered:
-                    end = self.local_ends[index, source]
-                    builder.stretches[-1] = builder.stretches[-1]._replace(end_s=end)
-                self._note(index, start, end)
+                    timed = timed._replace(end_s=self.local_ends[index, source])
+                    builder.deliveries[-1] = timed
+                self._note(index, timed.start_s, timed.end_s)
 
     def _loads(self, a: Assignment) -> list[tuple[int, int, int, tuple[Arrival, ...]]]:
         """(first, stop, source, arrivals to wait for) of what an assignment sends, in elements.
@@ -133,7 +134,7 @@ class Parts:
         for nic in nics:
             host = self.cluster.host_of_nic(nic)
             near = [d for d in unit.receivers if self.cluster.host_of(d) == host]
-            if self.doors:
+            if self.gateways:
                 near = [d for d in near if self.cluster.nic_of(d) == nic][:1]
             made.append(near)
         return made
@@ -163,35 +164,56 @@ class Parts:
         """One chain, when its ports are free and its data is there."""
         builder, index = self.builder, self.pieces[a.task].unit
         chain = self._chain(a, first, stop, source)
+        receivers = chain.path[1:]
         nics, devices = self._ports(chain.path)
         ready = max((b.at_s for b in wait), default=0.0)
         self._gather(max(ready, builder.wait((*nics, *devices))[0]))
-        free, after = builder.wait(nics)
-        start = max(ready, free, builder.wait(devices)[0])
+        free, after, _ = builder.wait(nics)
+        free, _, last_port = builder.wait((*nics, *devices))
+        start = max(ready, free)
         end = start + phases_s(source, [chain], self.cluster)
         if shared_end is not None:
             start, end = 0.0, shared_end
+        why = builder.why(
+            index, start, last_port if free == start else None, f"its data reaches device {source}"
+        )
         waits = tuple(sorted({*after, *(b.transfer for b in wait)}))
         number = builder.emit(index, chain.payload, chain.path, chain.chunks, waits)
         if builder.ordered:
-            builder.occupy(nics, end, (number,))
-            builder.occupy(devices, end, ())
-        builder.stretches.append(
-            Stretch(index, source, chain.path[1:], chain.payload.nbytes, start, end)
-        )
-        self._note(index, start, end)
+            builder.occupy(nics, end, (number,), index)
+            builder.occupy(devices, end, (), index)
+        self._record(index, source, receivers, chain.payload.nbytes, start, end, why)
         if a.sender in self.pieces[a.task].senders:
             self.sent[index][source] += stop - first
         arrival = Arrival(first, stop, number, end)
-        for device in chain.path[1:]:
+        for device in receivers:
             self.arrived.setdefault((index, device), []).append(arrival)
-            if self.doors:
+            if self.gateways:
                 self._take_in(index, device, arrival)
 
     def _ports(self, path: tuple[int, ...]) -> tuple[list[Port], list[Port]]:
-        ports = sorted(self.builder.ports_of(pairwise(path)))
+        ports = self.builder.ports_of(path[0], pairwise(path))
         nics = [p for p in ports if not p[0].startswith("device")]
         return nics, [p for p in ports if p[0].startswith("device")]
+
+    def _record(
+        self,
+        index: int,
+        sender: int,
+        receivers: tuple[int, ...],
+        nbytes: int,
+        start: float,
+        end: float,
+        why: str,
+    ) -> None:
+        nics = nics_of(sender, receivers, self.cluster)
+        self.builder.deliveries.append(
+            ScheduledDelivery(
+                *(start, end, self.units[index][0], index, sender, receivers),
+                *(*nics, nbytes, why),
+            )
+        )
+        self._note(index, start, end)
 
     def _note(self, index: int, start: float, end: float) -> None:
         first, last = self.spans.get(index, (start, end))
@@ -232,12 +254,18 @@ class Parts:
                 nbytes[device] += size
             sizes = tuple(Payload(unit.box, None, nbytes[d]) if nbytes[d] else None for d in group)
             ports = self._ports((*group, group[0]))[1]
-            start = max(ready, builder.free_at(ports))
+            free, _, last_port = builder.free(ports)
+            start = max(ready, free)
             end = start + phases_s(group[0], [Ring(group, sizes)], self.cluster)
+            why = builder.why(
+                index,
+                start,
+                last_port if free > ready else None,
+                "the last of its parts reaches the host",
+            )
             builder.ring(index, group, parts)
-            builder.occupy(ports, end, ())
-            builder.stretches.append(Stretch(index, group[0], group, unit.nbytes, start, end))
-            self._note(index, start, end)
+            builder.occupy(ports, end, (), index)
+            self._record(index, group[0], group, unit.nbytes, start, end, why)
 
     def _share(self, assignments: Sequence[Assignment]) -> dict[int, float]:
         """Predicted ends without an order, by task; what is delivered inside hosts takes part."""
@@ -272,7 +300,7 @@ class Parts:
         return tuple(d for d in devices if self.cluster.host_of(d) == host)
 
 
-def through_doors(cluster: Cluster, pieces: Sequence[TaskPart], schedule: Schedule) -> bool:
+def uses_gateways(cluster: Cluster, pieces: Sequence[TaskPart], schedule: Schedule) -> bool:
     """Whether chains visit one device a host only."""
     relayed = any(a.sender not in pieces[a.task].senders for a in schedule.assignments)
     return relayed or not one_nic_a_host(cluster)

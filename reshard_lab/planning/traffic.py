@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from reshard_lab.errors import need
+from reshard_lab.planning.record import PlanRecord
 from reshard_lab.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from reshard_lab.planning.record import Plan
 
 
 class NicLoad(NamedTuple):
@@ -76,7 +75,7 @@ class Traffic:
         )
 
 
-def traffic(plan: Plan) -> Traffic:
+def traffic(plan: PlanRecord) -> Traffic:
     """What ``plan`` sends from where to where, its chains hop by hop; copies are left out.
 
     >>> import reshard_lab as rl

@@ -13,25 +13,37 @@ The destination pieces come from the layouts, not from the planner's unit tasks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from reshard_lab.boxes import Box, box_text, box_volume, contains, span_boxes
+import numpy as np
+
+from reshard_lab.boxes import Box, box_text, box_volume, contains, intersect, span_boxes
 from reshard_lab.errors import ReshardError
-from reshard_lab.planning.cover import first_fault
-from reshard_lab.planning.programs import collector_paused
+from reshard_lab.planning.hops import collector_paused
+from reshard_lab.planning.record import PlanRecord
 from reshard_lab.transfer import Transfer
 
-if TYPE_CHECKING:
-    from reshard_lab.planning.record import Plan, Verified
+_MOST_CELLS = 4_000_000
+"""Largest grid of edges that is counted cell by cell."""
 
 
-def verify(plan: Plan) -> Verified:
+class Verified(NamedTuple):
+    """What ``Plan.verify`` proved."""
+
+    devices: int
+    transfers: int
+    elements: int
+    """Elements of destination pieces, each proven to be written exactly once."""
+    delivers: bool
+    """False for ``signal``: order and waits were checked, delivery does not happen."""
+
+
+def verify(plan: PlanRecord) -> Verified:
     """Prove ``plan`` right; raises ReshardError naming the transfer at fault.
 
     A ``signal`` plan delivers nothing: points 1 and 2 are proven, and the result says so.
     """
-    from reshard_lab.planning.record import Verified
-
     elements = 0
     with collector_paused():
         check_records(plan)
@@ -46,12 +58,12 @@ def verify(plan: Plan) -> Verified:
 class _Pieces:
     """Source and destination boxes of every tensor, by device."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PlanRecord) -> None:
         self.have = [task.src.boxes(task.shape) for task in plan.tasks]
         self.need = [task.dst.boxes(task.shape) for task in plan.tasks]
 
 
-def check_records(plan: Plan) -> None:
+def check_records(plan: PlanRecord) -> None:
     """Point 1, transfer by transfer."""
     cluster = plan.cluster
     for position, t in enumerate(plan.transfers):
@@ -89,7 +101,7 @@ def check_records(plan: Plan) -> None:
                 raise ReshardError(f"{t.text} waits for transfer {other}, which is no other one")
 
 
-def check_held(plan: Plan, pieces: _Pieces) -> None:
+def check_held(plan: PlanRecord, pieces: _Pieces) -> None:
     """Point 3: the first device holds the payload, in its source piece or from ``after``."""
     for t in plan.transfers:
         number = plan.units[t.unit].task
@@ -111,7 +123,7 @@ def check_held(plan: Plan, pieces: _Pieces) -> None:
             )
 
 
-def check_written(plan: Plan, pieces: _Pieces) -> int:
+def check_written(plan: PlanRecord, pieces: _Pieces) -> int:
     """Point 4; returns the number of elements written."""
     writes: dict[tuple[int, int], list[int]] = {}
     for t in plan.transfers:
@@ -163,3 +175,61 @@ def _check_once(device: int, piece: Box, transfers: list[Transfer]) -> None:
         f"{again.text} writes {where} again, after transfer {first.id}; "
         "every element must be written once"
     )
+
+
+def first_fault(whole: Box, boxes: Sequence[Box]) -> tuple[Box, tuple[int, ...]] | None:
+    """None if ``boxes`` (all inside ``whole``) cover every element of ``whole`` exactly once.
+
+    Otherwise a box that is not, and the indices of two boxes that both cover it; none if it is
+    not covered at all.
+    """
+    if len(boxes) == 1 and boxes[0] == whole:
+        return None
+    if not whole:  # a scalar
+        return None if len(boxes) == 1 else (whole, (0, 1) if boxes else ())
+    edges = [sorted({e for b in boxes for e in b[d]} | set(side)) for d, side in enumerate(whole)]
+    if np.prod([float(len(e) - 1) for e in edges]) > _MOST_CELLS:
+        return _by_pairs(whole, boxes)
+    at = [{e: i for i, e in enumerate(side)} for side in edges]
+    count = np.zeros([len(side) - 1 for side in edges], dtype=np.int32)
+    for box in boxes:
+        count[tuple(slice(at[d][lo], at[d][hi]) for d, (lo, hi) in enumerate(box))] += 1
+    wrong = np.argwhere(count != 1)
+    if not len(wrong):
+        return None
+    cell = tuple((edges[d][i], edges[d][i + 1]) for d, i in enumerate(wrong[0].tolist()))
+    over = [i for i, b in enumerate(boxes) if intersect(b, cell)]
+    return cell, tuple(over[:2])
+
+
+def _by_pairs(whole: Box, boxes: Sequence[Box]) -> tuple[Box, tuple[int, ...]] | None:
+    """The same by comparing boxes, where the grid of all edges would be too large."""
+    lows = np.array([[lo for lo, _ in b] for b in boxes])
+    highs = np.array([[hi for _, hi in b] for b in boxes])
+    for i in range(len(boxes) - 1):
+        both = (np.minimum(highs[i], highs[i + 1 :]) > np.maximum(lows[i], lows[i + 1 :])).all(1)
+        if both.any():
+            j = i + 1 + int(np.argmax(both))
+            common = intersect(boxes[i], boxes[j])
+            if common is not None:
+                return common, (i, j)
+    if sum(map(box_volume, boxes)) == box_volume(whole):
+        return None
+    return _gap(whole, boxes), ()
+
+
+def _gap(whole: Box, boxes: Sequence[Box]) -> Box:
+    """An uncovered part of ``whole`` under disjoint ``boxes``: halve where volume is missing."""
+    while True:
+        inside = [c for c in (intersect(whole, b) for b in boxes) if c is not None]
+        if not inside:
+            return whole
+        longest = max(range(len(whole)), key=lambda d: whole[d][1] - whole[d][0])
+        lo, hi = whole[longest]
+        middle = (lo + hi) // 2
+        for part in ((lo, middle), (middle, hi)):
+            half = (*whole[:longest], part, *whole[longest + 1 :])
+            covered = sum(box_volume(c) for c in (intersect(half, b) for b in inside) if c)
+            if covered < box_volume(half):
+                whole, boxes = half, inside
+                break

@@ -80,21 +80,24 @@ def draw_timeline(timeline: Timeline, caption: str | None = None) -> svg.Figure:
 def _gantt_rows(chart: Gantt) -> NicRows:
     """NIC sides that send, by NIC, then those that receive."""
     spans: dict[tuple[str, int], list[TaskSpan]] = {}
-    for bar in chart.bars:
-        if bar.sender_nic is not None:
-            span = TaskSpan(bar.start_s, bar.end_s, bar.task)
-            for key in [("tx", bar.sender_nic), *(("rx", nic) for nic in bar.receiver_nics)]:
+    for delivery in chart.deliveries:
+        if delivery.sender_nic is not None:
+            span = TaskSpan(delivery.start_s, delivery.end_s, delivery.task)
+            for key in [
+                ("tx", delivery.sender_nic),
+                *(("rx", nic) for nic in delivery.receiver_nics),
+            ]:
                 spans.setdefault(key, []).append(span)
     order = sorted(spans, key=lambda k: (k[0] == "rx", k[1]))
     rows = {row_name(chart.nics[nic], side): spans[side, nic] for side, nic in order}
     idle = {row_name(chart.nics[i.nic], i.side): i.share for i in chart.idle}
-    inside = any(bar.sender_nic is None for bar in chart.bars)
+    inside = any(delivery.sender_nic is None for delivery in chart.deliveries)
     return NicRows(rows, idle, chart.makespan_s, chart.lower_bound_s, inside)
 
 
 def _gantt_alt(chart: Gantt) -> str:
     order = "in the order of the plan" if chart.ordered else "side by side, sharing the NICs"
-    tasks = len({bar.task for bar in chart.bars})
+    tasks = len({delivery.task for delivery in chart.deliveries})
     predicted = f"predicted {format_seconds(chart.makespan_s)}"
     return _gantt_rows(chart).alt(f"{tasks} unit tasks {order}; {predicted}")
 

@@ -15,8 +15,8 @@ from reshard_lab.errors import ReshardError, check_path, need, write_text
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.pipelining.timeline import PipelineTimeline
+from reshard_lab.planning import Plan
 from reshard_lab.planning.gantt import Gantt
-from reshard_lab.planning.record import Plan
 from reshard_lab.planning.traffic import Traffic
 from reshard_lab.plots.device_grid import draw_mesh, shape_text
 from reshard_lab.plots.gantt import draw_timeline, gantt

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from reshard_lab.boxes import Box, box_text, contains, is_contiguous
 from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
+from reshard_lab.planning.hops import levels_of
 from reshard_lab.planning.memory import IN_FLIGHT, messages, staged_bytes
-from reshard_lab.planning.programs import levels_of
 from reshard_lab.transfer import Step, Transfer
 
 

@@ -99,9 +99,9 @@ def _view(charts: Mapping[str, Gantt], step: int) -> View:
         ("plan", "start (s)", "end (s)", "unit task", "bytes", "way", "waits for")
     ]
     rows += [
-        (name, f"{b.start_s:.6g}", f"{b.end_s:.6g}", b.task, b.nbytes, chart.way(b), b.why)
+        (name, f"{b.start_s:.6g}", f"{b.end_s:.6g}", b.task, b.nbytes, chart.route_text(b), b.why)
         for name, chart in charts.items()
-        for b in chart.bars
+        for b in chart.deliveries
     ]
     facts = {name: _figures(chart) for name, chart in charts.items()}
     facts["moment"] = f"{format_seconds(moment_s)}, step {chosen} of {len(times) - 1}"
@@ -112,7 +112,7 @@ def _view(charts: Mapping[str, Gantt], step: int) -> View:
 
 def moments(charts: Mapping[str, Gantt]) -> list[float]:
     """The times at which a delivery of any plan begins, and the end of the last one."""
-    found = {bar.start_s for chart in charts.values() for bar in chart.bars}
+    found = {bar.start_s for chart in charts.values() for bar in chart.deliveries}
     end = max(chart.makespan_s for chart in charts.values())
     slack = 1e-9 * end
     kept: list[float] = []
@@ -125,9 +125,9 @@ def moments(charts: Mapping[str, Gantt]) -> list[float]:
 def _told(name: str, chart: Gantt, moment_s: float) -> list[str]:
     """What begins in one plan at a moment, a sentence each, and why not sooner."""
     slack = 1e-9 * chart.makespan_s
-    found = [bar for bar in chart.bars if abs(bar.start_s - moment_s) <= slack]
+    found = [bar for bar in chart.deliveries if abs(bar.start_s - moment_s) <= slack]
     lines = [
-        f"{name}: task {b.task}, {format_bytes(b.nbytes)}, {chart.way(b)}; {b.why}."
+        f"{name}: task {b.task}, {format_bytes(b.nbytes)}, {chart.route_text(b)}; {b.why}."
         for b in found[:_MOST_NOTES]
     ]
     if len(found) > _MOST_NOTES:

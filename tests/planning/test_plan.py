@@ -239,10 +239,10 @@ def damaged(tmp_path, change) -> str:
         (lambda d: d.update(optimal="bogus"), "unknown value of 'optimal' 'bogus'"),
         (lambda d: d.update(makespan_s=1e-9), r"its makespan is 1e-09 s, but its last unit ends"),
         (lambda d: d.update(makespan_s=float("nan")), "its makespan is nan s"),
-        (lambda d: d["stretches"][0].__setitem__(0, 99), r"Stretch\(unit=99, .* is no delivery of"),
-        (lambda d: d["stretches"][0].__setitem__(1, 10**30), "is no delivery of its 4 unit tasks"),
-        (lambda d: d["stretches"][0].__setitem__(2, [-1]), "is no delivery of its 4 unit tasks"),
-        (lambda d: d["stretches"][0].__setitem__(5, -1.0), "is no delivery of its 4 unit tasks"),
+        (lambda d: d["deliveries"][0].__setitem__(0, 99), r"\[99, 0, .* is no delivery of its 4"),
+        (lambda d: d["deliveries"][0].__setitem__(1, 10**30), "is no delivery of its 4 unit tasks"),
+        (lambda d: d["deliveries"][0].__setitem__(2, [-1]), "is no delivery of its 4 unit tasks"),
+        (lambda d: d["deliveries"][0].__setitem__(5, -1.0), "is no delivery of its 4 unit tasks"),
         (at_once, "its makespan is 0 s, below its lower bound of 2.56e-08 s"),
     ],
 )
@@ -266,9 +266,16 @@ def test_programs_are_written_for_other_readers_and_derived_by_this_one(tmp_path
 
 
 def test_a_file_of_version_1_is_read_without_its_programs(tmp_path):
-    plan = rl.plan(figure_2())
-    old = damaged(tmp_path, lambda d: d.update(version=1, programs={"0": "whatever"}))
-    assert rl.Plan.from_json(old) == plan
+    def old(data: dict) -> None:
+        data["stretches"] = [row[:-1] for row in data.pop("deliveries")]
+        data.update(version=1, programs={"0": "whatever"})
+
+    plan, read = rl.plan(figure_2()), rl.Plan.from_json(damaged(tmp_path, old))
+    assert read.transfers == plan.transfers and read.programs == plan.programs
+    assert [d[:-1] for d in read.deliveries] == [d[:-1] for d in plan.deliveries]
+    assert {d.why for d in read.deliveries} == {
+        "a plan file of version 1 does not say what it waits for"
+    }
 
 
 def test_files_that_are_no_plan(tmp_path):

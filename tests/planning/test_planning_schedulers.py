@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import reshard_lab as rl
 from oracles.host_bytes import arrivals, distinct_bytes_needed
 from reshard_lab.planning import build
-from reshard_lab.planning.chunks import MOST_CHUNKS, chunk_count
+from reshard_lab.planning.chains import MOST_CHUNKS, chunk_count
 from reshard_lab.planning.parts import _cut_points
 from reshard_lab.scheduling import Assignment, Problem, Schedule
 from reshard_lab.scheduling.problem import task_parts
@@ -102,7 +102,7 @@ def test_saved_plans_are_the_same_plans(task, scheduler, tmp_path_factory):
     plan.to_json(path)
     again = rl.Plan.from_json(path)
     assert again == plan
-    assert (again.ordered, again.stretches) == (plan.ordered, plan.stretches)
+    assert (again.ordered, again.deliveries) == (plan.ordered, plan.deliveries)
     assert again.gantt() == plan.gantt()
 
 
@@ -237,8 +237,8 @@ def test_concurrent_imposes_no_order():
     plan = rl.plan(small(CASES["2x4:RS0R->2x4:S0RR"]), scheduler="concurrent")
     assert not plan.ordered
     assert {t.after for t in plan.transfers} == {()}
-    assert {s.start_s for s in plan.stretches} == {0.0}
-    assert {bar.why for bar in plan.gantt().bars} == {"does not wait: tasks share the NICs"}
+    assert {s.start_s for s in plan.deliveries} == {0.0}
+    assert {bar.why for bar in plan.gantt().deliveries} == {"does not wait: tasks share the NICs"}
 
 
 @pytest.mark.parametrize("scheduler", ["split", "concurrent"])
@@ -409,7 +409,7 @@ def test_gantt_of_a_naive_plan():
     t = 2**27
     assert [
         (b.start_s / t, b.end_s / t, b.task, b.sender_nic, b.receiver_nics, b.why)
-        for b in chart.bars
+        for b in chart.deliveries
     ] == [
         (0, 1, 0, 0, (2,), "starts at once"),
         (1, 2, 1, 1, (2,), "waits: NIC of host 2 busy with task 0"),
@@ -433,7 +433,7 @@ def test_gantt_names_what_used_a_nic_last():
     cluster = rl.Cluster(hosts=4, devices_per_host=1)
     src, dst = rl.Layout(cluster.mesh(1), "R"), rl.Layout(cluster.mesh(3, first_host=1), "S0")
     chart = rl.plan(rl.ReshardingTask((9,), "int8", src, dst, cluster), scheduler="naive").gantt()
-    assert [bar.why for bar in chart.bars] == [
+    assert [bar.why for bar in chart.deliveries] == [
         "starts at once",
         "waits: NIC of host 0 busy with task 0",
         "waits: NIC of host 0 busy with task 1",
@@ -442,9 +442,9 @@ def test_gantt_names_what_used_a_nic_last():
 
 def test_idle_time_of_a_shared_nic_counts_overlaps_once():
     chart = rl.plan(replicas(1, 8), scheduler="concurrent").gantt()
-    bars = [bar._replace(start_s=0.0, end_s=0.25) for bar in chart.bars]
+    bars = [bar._replace(start_s=0.0, end_s=0.25) for bar in chart.deliveries]
     assert len(bars) == 2
-    shared = dataclasses.replace(chart, bars=tuple(bars), makespan_s=1.0)
+    shared = dataclasses.replace(chart, deliveries=tuple(bars), makespan_s=1.0)
     assert {i.share for i in shared.idle if i.side == "tx"} == {0.75}
 
 
@@ -453,10 +453,10 @@ def test_idle_time_of_a_shared_nic_counts_overlaps_once():
 def test_gantt_bars_of_an_ordered_plan_never_overlap(task, scheduler):
     plan = rl.plan(task, scheduler=scheduler, chunks=4)
     chart = plan.gantt()
-    assert len(chart.bars) == len(plan.stretches)
-    assert max((b.end_s for b in chart.bars), default=0.0) == plan.makespan_s
+    assert len(chart.deliveries) == len(plan.deliveries)
+    assert max((b.end_s for b in chart.deliveries), default=0.0) == plan.makespan_s
     busy: dict = {}
-    for bar in chart.bars:
+    for bar in chart.deliveries:
         for nic, side in [(bar.sender_nic, "tx"), *((n, "rx") for n in bar.receiver_nics)]:
             if nic is not None:
                 busy.setdefault((nic, side), []).append((bar.start_s, bar.end_s))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.planning.cover import _by_pairs, first_fault
+from reshard_lab.planning.verify import _by_pairs, first_fault
 
 CLUSTER = rl.Cluster(hosts=4, devices_per_host=2)
 SRC = CLUSTER.mesh((2, 2))

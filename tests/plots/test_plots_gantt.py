@@ -75,7 +75,7 @@ def test_tasks_without_an_order_share_a_row():
 def test_large_plans_are_drawn_with_few_bars(name):
     scheduler = "split" if "12" in name else "exact"
     chart = chart_of(name, scheduler)
-    assert len(chart.bars) > 2 * MOST_BARS
+    assert len(chart.deliveries) > 2 * MOST_BARS
     drawn = plots.gantt_svg(chart)
     assert len(bars(drawn)) <= 2 * MOST_BARS  # a hatch is a rectangle of its own
     assert any("run together" in words for words in texts(drawn))

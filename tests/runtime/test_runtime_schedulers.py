@@ -9,7 +9,7 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab.planning import build
-from reshard_lab.planning.programs import levels_of
+from reshard_lab.planning.hops import levels_of
 from reshard_lab.runtime import Pool
 from reshard_lab.runtime.program import Compiler
 from reshard_lab.runtime.rounds import rounds_of

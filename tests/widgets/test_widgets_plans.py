@@ -45,12 +45,12 @@ def test_a_moment_tells_what_is_over_under_way_and_to_come(moment_s):
     """Counted from the plan's own bars, two rows a bar (one sender, one receiving host)."""
     chart = charts("naive")["naive"]
     if moment_s == "end of the first":
-        moment_s = chart.bars[0].end_s
+        moment_s = chart.deliveries[0].end_s
     page = assert_readable(plots.gantts({"naive": chart}, moment_s).svg)
     to_come = [r for r in page.rects if r.style.get("stroke-dasharray") == "2 2"]
     under_way = [r for r in page.rects if r.style.get("stroke-width") == "3"]
-    assert len(to_come) == 2 * sum(b.start_s > moment_s for b in chart.bars)
-    assert len(under_way) == 2 * sum(b.start_s <= moment_s < b.end_s for b in chart.bars)
+    assert len(to_come) == 2 * sum(b.start_s > moment_s for b in chart.deliveries)
+    assert len(under_way) == 2 * sum(b.start_s <= moment_s < b.end_s for b in chart.deliveries)
 
 
 def test_the_line_of_a_moment_stands_at_its_time():
@@ -119,8 +119,8 @@ def test_moments_are_the_starts_of_all_plans_and_the_end():
 
 def test_starts_that_differ_by_rounding_are_one_moment():
     chart = charts("naive")["naive"]
-    late = [bar._replace(start_s=bar.start_s * (1 + 1e-13)) for bar in chart.bars]
-    assert len(moments({"a": chart, "b": replace(chart, bars=tuple(late))})) == 4
+    late = [bar._replace(start_s=bar.start_s * (1 + 1e-13)) for bar in chart.deliveries]
+    assert len(moments({"a": chart, "b": replace(chart, deliveries=tuple(late))})) == 4
 
 
 def test_a_third_plan_and_another_task():

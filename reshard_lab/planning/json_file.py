@@ -15,11 +15,12 @@ from reshard_lab.errors import (
     check_choice,
     check_int,
     check_path,
+    os_errors,
     write_text,
 )
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
-from reshard_lab.planning.record import Plan, PlannedUnit, Stretch
+from reshard_lab.planning.record import PlannedUnit, PlanRecord, ScheduledDelivery, nics_of
 from reshard_lab.resharding import ReshardingTask, lower_bound_s
 from reshard_lab.scheduling import METHODS
 from reshard_lab.strategies import STRATEGIES
@@ -27,40 +28,29 @@ from reshard_lab.transfer import Transfer
 
 SCHEMA = "reshard_lab.plan"
 VERSION = 2
+_UNKNOWN = "a plan file of version 1 does not say what it waits for"
 T = TypeVar("T")
 
 
-def dump(plan: Plan, path: str | Path | None = None, programs: bool = False) -> str:
+def dump(plan: PlanRecord, path: str | Path | None = None, programs: bool = False) -> str:
     """JSON text of ``plan``, also written to ``path`` if given (see docs/plan_file.md).
 
     programs:
         also write what every device does in order, for readers without this library.
     """
-    data: dict[str, Any] = {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "cluster": plan.cluster.to_dict(),
-        "tasks": [
-            {
-                "shape": task.shape,
-                "dtype": task.dtype,
-                "src": _layout_dict(task.src),
-                "dst": _layout_dict(task.dst),
-            }
-            for task in plan.tasks
-        ],
-        "strategy": plan.strategy,
-        "scheduler": plan.scheduler,
-        "chunks": plan.chunks,
-        "seed": plan.seed,
-        "makespan_s": plan.makespan_s,
-        "optimal": plan.optimal,
-        "notes": plan.notes,
-        "ordered": plan.ordered,
-        "stretches": plan.stretches,
-        "units": plan.units,
-        "transfers": plan.transfers,
-    }
+    data: dict[str, Any] = {"schema": SCHEMA, "version": VERSION}
+    data["cluster"] = plan.cluster.to_dict()
+    data["tasks"] = [
+        {"shape": t.shape, "dtype": t.dtype, "src": _layout_dict(t.src), "dst": _layout_dict(t.dst)}
+        for t in plan.tasks
+    ]
+    same = ("strategy", "scheduler", "chunks", "seed", "makespan_s", "optimal", "notes", "ordered")
+    data |= {name: getattr(plan, name) for name in same}
+    data["deliveries"] = [
+        (d.task, d.sender, d.receivers, d.nbytes, d.start_s, d.end_s, d.why)
+        for d in plan.deliveries
+    ]
+    data |= {"units": plan.units, "transfers": plan.transfers}
     if check_bool("programs", programs):
         data["programs"] = {str(device): steps for device, steps in plan.programs.items()}
     text = json.dumps(data)
@@ -69,23 +59,22 @@ def dump(plan: Plan, path: str | Path | None = None, programs: bool = False) -> 
     return text
 
 
-def load(path: str | Path) -> Plan:
-    """Read the plan file at ``path``; raises ReshardError if it is not one or is newer."""
+def load(path: str | Path) -> dict[str, Any]:
+    """The fields of the plan in the file at ``path``.
+
+    Raises ReshardError if the file holds no plan or is newer than this release.
+    """
     source = check_path("plan file to read", path)
     where = f"plan file {str(source)!r}"
     try:
-        data = json.loads(source.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ReshardError(f"cannot read {where}: {error.strerror}") from None
+        with os_errors(f"read {where}"):
+            data = json.loads(source.read_text(encoding="utf-8"))
     except RecursionError:
         raise ReshardError(f"{where} does not hold a plan: it is nested too deep") from None
+    except ReshardError:
+        raise
     except ValueError as error:
         raise ReshardError(f"{where} is not JSON: {error}") from None
-    return from_dict(data, where)
-
-
-def from_dict(data: Any, where: str = "plan") -> Plan:
-    """The plan in parsed JSON ``data``; ``where`` names it in messages."""
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise ReshardError(f"{where} does not hold a plan (schema {SCHEMA!r} expected)")
     version = data.get("version")
@@ -97,7 +86,7 @@ def from_dict(data: Any, where: str = "plan") -> Plan:
             "update reshard_lab or save the plan again with this release"
         )
     try:
-        return _plan(data)
+        return _fields(data)
     except ReshardError as error:
         raise ReshardError(f"{where}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
@@ -106,14 +95,14 @@ def from_dict(data: Any, where: str = "plan") -> Plan:
 
 
 def _layout_dict(layout: Layout) -> dict[str, Any]:
-    return {
-        "mesh": layout.mesh.array().tolist(),
-        "spec": str(layout.spec),
-        "rule": layout.rule,
-    }
+    return {"mesh": layout.mesh.array().tolist(), "spec": str(layout.spec), "rule": layout.rule}
 
 
-def _plan(data: dict[str, Any]) -> Plan:
+def _layout(data: dict[str, Any]) -> Layout:
+    return Layout(Mesh(data["mesh"]), data["spec"], data["rule"])
+
+
+def _fields(data: dict[str, Any]) -> dict[str, Any]:
     cluster = Cluster(**data["cluster"])
     tasks = tuple(
         ReshardingTask(t["shape"], t["dtype"], _layout(t["src"]), _layout(t["dst"]), cluster)
@@ -133,20 +122,25 @@ def _plan(data: dict[str, Any]) -> Plan:
         raise ReshardError(
             f"its makespan is {makespan_s:g} s, below its lower bound of {bound:g} s"
         )
-    return Plan(
-        tasks=tasks,
-        strategy=check_choice("strategy", data["strategy"], STRATEGIES),
-        scheduler=check_choice("scheduler", data["scheduler"], METHODS),
-        chunks=check_int("chunks", data["chunks"], 1),
-        seed=check_int("seed", data["seed"]),
-        units=units,
-        transfers=tuple(_transfer(row) for row in data["transfers"]),
-        makespan_s=makespan_s,
-        optimal=_proof(data["optimal"]),
-        notes=tuple(_typed(note, str) for note in data["notes"]),
-        ordered=_typed(data["ordered"], bool),
-        stretches=tuple(_stretch(row, len(units), cluster) for row in data["stretches"]),
-    )
+    optimal = data["optimal"]
+    if optimal is not None:
+        check_choice("value of 'optimal'", optimal, ("fluid", "unsplit"))
+    old = data["version"] == 1
+    rows = [(*row, _UNKNOWN) for row in data["stretches"]] if old else data["deliveries"]
+    return {
+        "tasks": tasks,
+        "strategy": check_choice("strategy", data["strategy"], STRATEGIES),
+        "scheduler": check_choice("scheduler", data["scheduler"], METHODS),
+        "chunks": check_int("chunks", data["chunks"], 1),
+        "seed": check_int("seed", data["seed"]),
+        "units": units,
+        "transfers": tuple(_transfer(row) for row in data["transfers"]),
+        "makespan_s": makespan_s,
+        "optimal": optimal,
+        "notes": tuple(_typed(note, str) for note in data["notes"]),
+        "ordered": _typed(data["ordered"], bool),
+        "deliveries": tuple(_delivery(row, units, cluster) for row in rows),
+    }
 
 
 def _check_times(
@@ -167,29 +161,22 @@ def _check_times(
         )
 
 
-def _stretch(row: Any, units: int, cluster: Cluster) -> Stretch:
+def _delivery(row: Any, units: tuple[PlannedUnit, ...], cluster: Cluster) -> ScheduledDelivery:
     """One delivery's time: of a unit task there is, between devices there are, not backwards."""
-    unit, sender, receivers, nbytes, start, end = row
-    made = Stretch(
-        _int(unit), _int(sender), _ints(receivers), _int(nbytes), float(start), float(end)
-    )
-    known = all(0 <= device < cluster.size for device in (made.sender, *made.receivers))
-    timed = 0 <= made.start_s <= made.end_s < math.inf
-    if not (0 <= made.unit < units and known and made.nbytes >= 0 and timed):
+    task, sender, receivers, nbytes, start, end, why = row
+    number, devices = _int(task), (_int(sender), *_ints(receivers))
+    known = all(0 <= device < cluster.size for device in devices)
+    timed = 0 <= float(start) <= float(end) < math.inf
+    if not (0 <= number < len(units) and known and _int(nbytes) >= 0 and timed):
         raise ReshardError(
-            f"{made} is no delivery of its {units} unit tasks on devices 0 to {cluster.size - 1}"
+            f"{row} is no delivery of its {len(units)} unit tasks on devices 0 to "
+            f"{cluster.size - 1}"
         )
-    return made
-
-
-def _proof(value: Any) -> str | None:
-    return (
-        None if value is None else check_choice("value of 'optimal'", value, ("fluid", "unsplit"))
+    tensor, nics = units[number].task, nics_of(devices[0], devices[1:], cluster)
+    return ScheduledDelivery(
+        *(float(start), float(end), tensor, number, devices[0], devices[1:]),
+        *(*nics, nbytes, _typed(why, str)),
     )
-
-
-def _layout(data: dict[str, Any]) -> Layout:
-    return Layout(Mesh(data["mesh"]), data["spec"], data["rule"])
 
 
 def _transfer(row: list[Any]) -> Transfer:

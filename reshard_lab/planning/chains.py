@@ -1,21 +1,63 @@
-"""When chains end that run side by side: the predicted times of a plan without an order."""
+"""Chains of devices: how many chunks they carry, and when those end that run side by side."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from itertools import pairwise
 from typing import TypeVar
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.planning.builder import Port
+from reshard_lab.errors import ReshardError, check_int
 from reshard_lab.scheduling.concurrent import EqualFlows, share_ports
 from reshard_lab.scheduling.problem import Budget
 from reshard_lab.strategies import Chain
 
-_WORK_S = 2.0
-"""Work put into it, as a time limit of ``scheduling.concurrent``."""
+Port = tuple[str, int]
+"""``"tx"`` or ``"rx"`` and a NIC, or ``"device tx"`` or ``"device rx"`` and a device."""
 Key = TypeVar("Key", bound=Hashable)
+
+MOST_CHUNKS = 1024
+"""Most chunks that ``"auto"`` takes."""
+_WORK_S = 2.0
+"""Work put into shared ends, as a time limit of ``scheduling.concurrent``."""
+
+
+def check_chunks(chunks: object) -> int | str:
+    """``chunks`` if it is a whole number of at least 1 or ``"auto"``, else raise."""
+    if isinstance(chunks, str):
+        if chunks == "auto":
+            return chunks
+        raise ReshardError(f"chunks must be a whole number of at least 1 or 'auto', not {chunks!r}")
+    return check_int("chunks", chunks, 1)
+
+
+def chunk_count(path: tuple[int, ...], nbytes: int, cluster: Cluster, chunks: int | str) -> int:
+    """Chunks for ``nbytes`` down the chain ``path``: as asked, never more than bytes.
+
+    ``"auto"`` takes the number that makes the chain shortest. If hop i has latency a_i and takes
+    t_i for all bytes, K chunks take the sum of a_i + t_i/K and (K - 1) times the largest of them,
+    which is convex in K. With one NIC hop to each of A hosts, K* = sqrt((A - 1)·t/a).
+    """
+    if isinstance(chunks, int):
+        return max(1, min(chunks, nbytes))
+    hops = Counter(
+        (cluster.link_latency_s(a, b), nbytes / cluster.link_Bps(a, b)) for a, b in pairwise(path)
+    )
+
+    def seconds(k: int) -> float:
+        fill = sum(count * (a + t / k) for (a, t), count in hops.items())
+        return fill + (k - 1) * max(a + t / k for a, t in hops)
+
+    low, high = 1, max(1, min(MOST_CHUNKS, nbytes))
+    while low < high:
+        middle = (low + high) // 2
+        if seconds(middle + 1) < seconds(middle) * (1 - 1e-12):
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def shared_ends(chains: Mapping[Key, Chain], cluster: Cluster) -> dict[Key, float]:
