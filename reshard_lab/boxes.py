@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 
-from reshard_lab.errors import ReshardError, check_int, short
+from reshard_lab.errors import check_int, must_be, short
 
 Interval = tuple[int, int]
 Box = tuple[Interval, ...]
@@ -17,7 +18,7 @@ Span = tuple[int, int]
 def check_shape(shape: object) -> tuple[int, ...]:
     """The tensor shape as a tuple of whole numbers of at least 0."""
     if isinstance(shape, str) or not isinstance(shape, Iterable):
-        raise ReshardError(f"shape must be a sequence of sizes such as (4, 4), not {short(shape)}")
+        raise must_be("shape", "a sequence of sizes such as (4, 4)", shape)
     sizes = tuple(shape)
     return tuple(
         check_int(f"size of dimension {i} of shape {short(sizes)}", n) for i, n in enumerate(sizes)
@@ -42,10 +43,7 @@ def cut(start: int, stop: int, parts: int, rule: str) -> list[Interval]:
 
 def box_volume(box: Box) -> int:
     """Number of elements in ``box``."""
-    volume = 1
-    for lo, hi in box:
-        volume *= hi - lo
-    return volume
+    return math.prod(hi - lo for lo, hi in box)
 
 
 def box_shape(box: Box) -> tuple[int, ...]:
@@ -107,12 +105,12 @@ def span_boxes(box: Box, span: Span | None) -> list[Box]:
     last, tail = divmod(stop, row)
     if head and first == last:  # inside one row
         return [((lo + first, lo + first + 1), *b) for b in span_boxes(inner, (head, tail))]
-    made: list[Box] = []
+    boxes: list[Box] = []
     if head:
-        made += [((lo + first, lo + first + 1), *b) for b in span_boxes(inner, (head, row))]
+        boxes += [((lo + first, lo + first + 1), *b) for b in span_boxes(inner, (head, row))]
         first += 1
     if first < last:
-        made.append(((lo + first, lo + last), *inner))
+        boxes.append(((lo + first, lo + last), *inner))
     if tail:
-        made += [((lo + last, lo + last + 1), *b) for b in span_boxes(inner, (0, tail))]
-    return made
+        boxes += [((lo + last, lo + last + 1), *b) for b in span_boxes(inner, (0, tail))]
+    return boxes

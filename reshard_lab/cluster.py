@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from reshard_lab.errors import ReshardError, check_choice, check_int
+from reshard_lab.errors import ReshardError, check_choice, check_each, check_int
 from reshard_lab.mesh import Mesh
 from reshard_lab.units import format_rate, format_seconds, parse_bandwidth, parse_seconds
 
@@ -225,36 +225,25 @@ class Cluster:
 
     def __repr__(self) -> str:
         kinds = dict.fromkeys(zip(self.host_nic_Bps, self.host_nics, strict=True))
-        nics = " or ".join(f"{format_rate(r).replace(' ', '')!r} x {n}" for r, n in kinds)
-        rest = [
-            f", {name}={words.replace(' ', '')!r}"
-            for name, words, default in (
-                ("nic_latency", format_seconds(self.nic_latency_s), self.nic_latency_s == 20e-6),
-                ("intra", self.intra_text, self.intra_Bps == 150e9),
-                (
-                    "intra_latency",
-                    format_seconds(self.intra_latency_s),
-                    self.intra_latency_s == 5e-6,
-                ),
-            )
-            if not default
-        ]
-        return (
-            f"Cluster(hosts={self.hosts}, devices_per_host={self.devices_per_host}, nic={nics}"
-            f"{''.join(rest)})"
-        )
+        text = f"Cluster(hosts={self.hosts}, devices_per_host={self.devices_per_host}, nic="
+        text += " or ".join(f"{_unspaced(format_rate(r))} x {n}" for r, n in kinds)
+        if self.nic_latency_s != 20e-6:
+            text += f", nic_latency={_unspaced(format_seconds(self.nic_latency_s))}"
+        if self.intra_Bps != 150e9:
+            text += f", intra={self.intra_text!r}"
+        if self.intra_latency_s != 5e-6:
+            text += f", intra_latency={_unspaced(format_seconds(self.intra_latency_s))}"
+        return f"{text})"
+
+
+def _unspaced(text: str) -> str:
+    return repr(text.replace(" ", ""))
 
 
 def _by_host(what: str, given: object, hosts: int) -> list[tuple[Any, str]]:
     """The value of every host and what to call it, from one value or one a host."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        return [(given, what)] * hosts
-    values = list(given)
-    if len(values) != hosts:
-        raise ReshardError(
-            f"{what} lists {len(values)} values for {hosts} hosts; give one value, or one a host"
-        )
-    return [(value, f"{what} of host {host}") for host, value in enumerate(values)]
+    values = check_each(what, given, hosts, "host", "the cluster")
+    return [(v, what if v is given else f"{what} of host {i}") for i, v in enumerate(values)]
 
 
 def _merged(values: tuple[Any, ...]) -> Any:

@@ -103,10 +103,9 @@ def check_number(
         value = float(given)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         raise must_be(what, expected or "a number", given) from None
-    if not value >= least:
-        raise must_be(what, expected or f"at least {least:g}", given)
-    if not (value > above or above == -math.inf):
-        raise must_be(what, expected or f"more than {above:g}", given)
+    if math.isnan(value) or value < least or value <= above > -math.inf:
+        limit = f"more than {above:g}" if above > -math.inf else f"at least {least:g}"
+        raise must_be(what, expected or limit.replace("at least -inf", "a number"), given)
     if value > most:
         raise must_be(what, expected or f"at most {most:g}", given)
     if finite and math.isinf(value):

@@ -64,7 +64,7 @@ class Layout:
 
         An empty piece is ``(n, n)`` with n the size of the dimension.
         """
-        sizes = self._check(shape)
+        sizes = self.check(shape)
         cuts, which = self._cuts(sizes)
         columns = [[cuts[d][i] for i in which[d]] for d in range(len(sizes))]
         rows = zip(*columns, strict=True) if columns else (() for _ in self.mesh.devices)
@@ -72,7 +72,7 @@ class Layout:
 
     def grid(self, shape: Iterable[int]) -> Grid:
         """The distinct slices for a tensor of ``shape`` and which one every position holds."""
-        sizes = self._check(shape)
+        sizes = self.check(shape)
         cuts, which = self._cuts(sizes)
         slice_of = np.zeros(self.mesh.size, dtype=np.int64)
         empty = np.zeros(self.mesh.size, dtype=bool)
@@ -95,13 +95,13 @@ class Layout:
                 groups.setdefault(box, []).append(device)
         return {box: tuple(sorted(devices)) for box, devices in groups.items()}
 
-    def _check(self, shape: Iterable[int]) -> tuple[int, ...]:
+    def check(self, shape: Iterable[int], what: str = "spec") -> tuple[int, ...]:
+        """``shape`` as a tuple; raises if it has not as many dimensions as the spec."""
         sizes = check_shape(shape)
         if len(sizes) != self.spec.ndim:
             raise ReshardError(
-                f"spec {short(str(self.spec))} has {self.spec.ndim} tokens, but shape "
-                f"{short(sizes)} has "
-                f"{len(sizes)} dimensions; give one token a dimension"
+                f"{what} {short(str(self.spec))} has {self.spec.ndim} tokens, but shape "
+                f"{short(sizes)} has {len(sizes)} dimensions; give one token a dimension"
             )
         return sizes
 

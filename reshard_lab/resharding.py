@@ -13,7 +13,7 @@ import numpy as np
 from reshard_lab.bounds import fluid_bound
 from reshard_lab.boxes import Box, box_volume, check_shape
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, short
+from reshard_lab.errors import ReshardError, check_type, must_be, short
 from reshard_lab.layout import Grid, Layout
 from reshard_lab.units import ITEMSIZE, dtype_name, format_bytes
 
@@ -64,20 +64,12 @@ class ReshardingTask:
             )
         for what, layout in (("src", src), ("dst", dst)):
             if not isinstance(layout, Layout):
-                raise ReshardError(
-                    f"{what} must be a Layout such as Layout(mesh, 'S0R'), not {short(layout)}"
-                )
-            if layout.spec.ndim != len(sizes):
-                raise ReshardError(
-                    f"{what} spec {short(str(layout.spec))} has {layout.spec.ndim} tokens, but "
-                    f"shape {short(sizes)} has {len(sizes)} dimensions; give one token a dimension"
-                )
+                raise must_be(what, "a Layout such as Layout(mesh, 'S0R')", layout)
+            layout.check(sizes, f"{what} spec")
             if layout.rule == "even":
                 layout.boxes(sizes)  # raises if a dimension does not divide
             if cluster is not None:
-                if not isinstance(cluster, Cluster):
-                    raise ReshardError(f"cluster must be a Cluster, not {short(cluster)}")
-                cluster.check(layout.mesh, f"{what} mesh")
+                check_type("cluster", cluster, Cluster).check(layout.mesh, f"{what} mesh")
         values = {"shape": sizes, "dtype": name, "src": src, "dst": dst, "cluster": cluster}
         for key, value in values.items():
             object.__setattr__(self, key, value)
@@ -90,7 +82,7 @@ class ReshardingTask:
     @property
     def nbytes(self) -> int:
         """Bytes of the whole tensor."""
-        return box_volume(tuple((0, n) for n in self.shape)) * self.itemsize
+        return math.prod(self.shape) * self.itemsize
 
     @cached_property
     def unit_tasks(self) -> tuple[UnitTask, ...]:
@@ -122,15 +114,10 @@ class ReshardingTask:
             list(zip(lo, hi, strict=True)) for lo, hi in zip(ends[::2], ends[1::2], strict=True)
         ]
         boxes = zip(*pairs, strict=True) if pairs else [()] * len(order)
+        columns = volume.tolist(), src_index[order].tolist(), dst_index[order].tolist()
         return tuple(
             UnitTask(box, nbytes, from_devices[i], to_devices[j])
-            for box, nbytes, i, j in zip(
-                boxes,
-                volume.tolist(),
-                src_index[order].tolist(),
-                dst_index[order].tolist(),
-                strict=True,
-            )
+            for box, nbytes, i, j in zip(boxes, *columns, strict=True)
         )
 
     @cached_property
@@ -175,7 +162,7 @@ def tasks_of(given: object) -> tuple[ReshardingTask, ...]:
 
 def need_cluster(tasks: Iterable[ReshardingTask]) -> Cluster:
     """The one cluster of all ``tasks``; raises if one has none or they differ."""
-    found: Cluster | None = None
+    cluster: Cluster | None = None
     for task in tasks:
         if not isinstance(task, ReshardingTask):
             raise ReshardError(f"expected a ReshardingTask, not {short(task)}")
@@ -183,15 +170,15 @@ def need_cluster(tasks: Iterable[ReshardingTask]) -> Cluster:
             raise ReshardError(
                 f"{task!r} has no cluster; give one: ReshardingTask(..., cluster=Cluster(...))"
             )
-        if found is not None and task.cluster != found:
+        if task.cluster != (cluster or task.cluster):
             raise ReshardError(
                 "tasks of one plan share one cluster, but these differ: "
-                f"{found!r}, {task.cluster!r}"
+                f"{cluster!r}, {task.cluster!r}"
             )
-        found = task.cluster
-    if found is None:
+        cluster = task.cluster
+    if cluster is None:
         raise ReshardError("no task given; give at least one ReshardingTask")
-    return found
+    return cluster
 
 
 def nic_hosts(unit: UnitTask, cluster: Cluster) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -211,22 +198,14 @@ def lower_bound_s(tasks: Iterable[ReshardingTask]) -> float:
     cluster = need_cluster(tasks)
     rates = [r * n for r, n in zip(cluster.host_nic_Bps, cluster.host_nics, strict=True)]
     units = [u for task in tasks for u in task.unit_tasks]
-    cache: dict[
-        tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]
-    ] = {}
-    ends = []
-    for unit in units:
-        key = (unit.senders, unit.receivers)
-        if key not in cache:
-            cache[key] = nic_hosts(unit, cluster)
-        ends.append(cache[key])
+    hosts = {u[2:]: nic_hosts(u, cluster) for u in {u[2:]: u for u in units}.values()}
     # In time on a host of the fastest NICs (of finite speed); others get less done in it.
     fastest = max((r for r in rates if r < math.inf), default=math.inf)
     speed: dict[Hashable, float] | None = None
     if not cluster.uniform:
         speed = {host: rate / fastest for host, rate in enumerate(rates)}
-    lasts = [u.nbytes / fastest for u in units]
-    return fluid_bound(lasts, [e[0] for e in ends], [e[1] for e in ends], speed)
+    senders, receivers = ([hosts[u[2:]][end] for u in units] for end in (0, 1))
+    return fluid_bound([u.nbytes / fastest for u in units], senders, receivers, speed)
 
 
 def _holders(grid: Grid, devices: tuple[int, ...]) -> tuple[list[tuple[int, ...]], np.ndarray]:

@@ -39,9 +39,9 @@ class ShardingSpec:
         >>> str(ShardingSpec.from_dims([(1, 0), ()]))
         'S10R'
         """
-        made = tuple(tuple(int(a) for a in axes) for axes in dims)
+        axes_of = tuple(tuple(int(a) for a in axes) for axes in dims)
         spec = cls.__new__(cls)
-        object.__setattr__(spec, "dims", _checked(made, _text(made)))
+        object.__setattr__(spec, "dims", _checked(axes_of, _text(axes_of)))
         return spec
 
     @property

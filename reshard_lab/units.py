@@ -9,55 +9,38 @@ from __future__ import annotations
 import math
 import re
 
-from reshard_lab.errors import ReshardError, short
+from reshard_lab.errors import ReshardError, check_number, must_be, short
 
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _PREFIX = {**_DECIMAL, **_BINARY}
 _PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0}
 _NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*"
-_RATE = re.compile(_NUMBER + r"([kKMGTP]i?|)(bps|bit/s|bits/s|b/s|bit|B/s|Bps)\s*$")
-_SIZE = re.compile(_NUMBER + r"([kKMGTP]i?|)(B)\s*$")
+_SCALED = _NUMBER + r"([KMGTP]i|[kKMGTP]|)"
+_RATE = re.compile(_SCALED + r"(bps|bit/s|bits/s|b/s|bit|B/s|Bps)\s*$")
+_SIZE = re.compile(_SCALED + r"B\s*$")
 _TIME = re.compile(_NUMBER + r"(ns|us|µs|μs|ms|s)\s*$")
 
-ITEMSIZE: dict[str, int] = {
-    "bool": 1,
-    "int8": 1,
-    "uint8": 1,
-    "float8_e4m3fn": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2": 1,
-    "float8_e5m2fnuz": 1,
-    "float8_e8m0fnu": 1,
-    "int16": 2,
-    "uint16": 2,
-    "float16": 2,
-    "bfloat16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "float32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "float64": 8,
-    "complex64": 8,
-    "complex128": 16,
+_DTYPES = {
+    1: "bool int8 uint8 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu",
+    2: "int16 uint16 float16 bfloat16",
+    4: "int32 uint32 float32",
+    8: "int64 uint64 float64 complex64",
+    16: "complex128",
 }
+ITEMSIZE = {name: size for size, names in _DTYPES.items() for name in names.split()}
 """Bytes an element, for every dtype name the package knows."""
-
-
-def _number(what: str, value: object, zero_ok: bool, infinite_ok: bool) -> float:
-    number = float(value)  # type: ignore[arg-type]
-    if math.isnan(number) or number < 0 or (number == 0 and not zero_ok):
-        raise ReshardError(
-            f"{what} must be {'at least' if zero_ok else 'more than'} 0, not {short(value)}"
-        )
-    if math.isinf(number) and not infinite_ok:
-        raise ReshardError(f"{what} must be finite, not {short(value)}")
-    return number
 
 
 def _is_number(value: object) -> bool:
     return hasattr(value, "__float__") and not isinstance(value, (str, bool))
+
+
+def _match(pattern: re.Pattern[str], value: object, what: str, wanted: str) -> re.Match[str]:
+    match = pattern.match(value) if isinstance(value, str) else None
+    if match is None:
+        raise ReshardError(f"{what} {short(value)} is not {wanted}")
+    return match
 
 
 def parse_bandwidth(value: object, what: str = "bandwidth") -> float:
@@ -67,19 +50,16 @@ def parse_bandwidth(value: object, what: str = "bandwidth") -> float:
     (1250000000.0, 150000000000.0, 50000000.0)
     """
     if _is_number(value):
-        return _number(what, value, zero_ok=False, infinite_ok=True)
-    text = str(value)
-    if text.strip() == "inf":
+        return check_number(what, value, above=0, finite=False)
+    if isinstance(value, str) and value.strip() == "inf":
         return math.inf
-    match = _RATE.match(text)
-    if not isinstance(value, str) or not match or match[2] not in _PREFIX:
-        raise ReshardError(
-            f"{what} {short(value)} is not a rate; write bits as '10Gbps' or '400Mbit', "
-            "bytes as '150GB/s', or give a number of bytes a second"
-        )
+    wanted = (
+        "a rate; write bits as '10Gbps' or '400Mbit', bytes as '150GB/s', or give a number of "
+        "bytes a second"
+    )
+    match = _match(_RATE, value, what, wanted)
     bits = match[3] not in ("B/s", "Bps")
-    rate = float(match[1]) * _PREFIX[match[2]] / (8 if bits else 1)
-    return _number(what, rate, zero_ok=False, infinite_ok=False)
+    return check_number(what, float(match[1]) * _PREFIX[match[2]] / (8 if bits else 1), above=0)
 
 
 def parse_bytes(value: object, what: str = "size") -> int:
@@ -89,16 +69,12 @@ def parse_bytes(value: object, what: str = "size") -> int:
     (67108864, 1000, 12)
     """
     if _is_number(value):
-        number = _number(what, value, zero_ok=True, infinite_ok=False)
+        number = check_number(what, value, 0)
     else:
-        match = _SIZE.match(str(value))
-        if not isinstance(value, str) or not match or match[2] not in _PREFIX:
-            raise ReshardError(
-                f"{what} {short(value)} is not a number of bytes; write '64MiB', '1GB' or '512B'"
-            )
+        match = _match(_SIZE, value, what, "a number of bytes; write '64MiB', '1GB' or '512B'")
         number = float(match[1]) * _PREFIX[match[2]]
         if math.isinf(number):
-            raise ReshardError(f"{what} must be finite, not {short(value)}")
+            raise must_be(what, "finite", value)
     if number != int(number):
         raise ReshardError(f"{what} {short(value)} is not a whole number of bytes")
     return int(number)
@@ -110,14 +86,12 @@ def parse_seconds(value: object, what: str = "time") -> float:
     >>> parse_seconds("20us"), parse_seconds(0), parse_seconds("0")
     (2e-05, 0.0, 0.0)
     """
-    if value == "0":
+    if isinstance(value, str) and value == "0":
         return 0.0
     if _is_number(value):
-        return _number(what, value, zero_ok=True, infinite_ok=False)
-    match = _TIME.match(str(value))
-    if not isinstance(value, str) or not match:
-        raise ReshardError(f"{what} {short(value)} is not a time; write '20us', '1.5ms' or '2s'")
-    return _number(what, float(match[1]) / _PER_SECOND[match[2]], True, False)
+        return check_number(what, value, 0)
+    match = _match(_TIME, value, what, "a time; write '20us', '1.5ms' or '2s'")
+    return check_number(what, float(match[1]) / _PER_SECOND[match[2]], 0)
 
 
 def _scaled(value: float, unit: str, steps: tuple[tuple[float, str], ...]) -> str:
@@ -156,12 +130,9 @@ def format_seconds(seconds: float) -> str:
     """
     if seconds == 0:
         return "0 s"
-    if seconds >= 1:
-        return f"{seconds:.4g} s"
-    for factor, unit in ((1e-3, "ms"), (1e-6, "us")):
-        if seconds >= factor:
-            return f"{seconds / factor:.4g} {unit}"
-    return f"{seconds / 1e-9:.4g} ns"
+    units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+    factor, unit = next((step for step in units if seconds >= step[0]), (1e-9, "ns"))
+    return f"{seconds / factor:.4g} {unit}"
 
 
 def dtype_name(dtype: object) -> str:

@@ -158,7 +158,10 @@ def test_paper_preset_and_round_trip():
         ({"nic": "10"}, "nic '10' is not a rate"),
         ({"nics_per_host": 0}, "nics_per_host must be at least 1"),
         ({"intra_latency": "5"}, "intra_latency '5' is not a time"),
-        ({"nic": ["1Gbps"]}, "nic lists 1 values for 2 hosts; give one value, or one a host"),
+        (
+            {"nic": ["1Gbps"]},
+            "nic has 1 entries, but the cluster has 2 hosts; give one a host",
+        ),
         ({"nic": ["1Gbps", 0]}, "nic of host 1 must be more than 0"),
         ({"nics_per_host": [1, 0]}, "nics_per_host of host 1 must be at least 1"),
     ],
