@@ -166,7 +166,7 @@ class Worker:
         self.ranks = {d: rank for rank, d in enumerate(devices)}
         self.folder = folder = Path(config["folder"])
         self.progress = Progress(folder / "progress", len(devices))
-        self.groups: ProcessGroups | None = None
+        self.groups = ProcessGroups(self.ranks)
         if config["network"]:
             network.enter(network.Network.from_json(config["network"]).near[device])
         os.environ["GLOO_SOCKET_IFNAME"] = config["interface"]
@@ -189,7 +189,7 @@ class Worker:
         """Carry out a command and report every repeat, or what went wrong."""
         try:
             if command["do"] == "train":
-                take_part(self)
+                take_part(self.device, self.folder, self.groups, self.progress, self.report)
             else:
                 self.carry(command)
             self.report(event="done")

@@ -114,7 +114,6 @@ class TorchCompute(Compute):
         self._output_gradients: dict[tuple[int, int], list[Any]] = {}
 
     def result(self, op: Op, chunk: int, inputs: dict[TensorKey, Any]) -> dict[TensorKey, Any]:
-        """What an op makes of its inputs for others."""
         return (self._forward if op.kind == FORWARD else self._backward)(op, chunk, inputs)
 
     def _forward(self, op: Op, chunk: int, inputs: dict[TensorKey, Any]) -> dict[TensorKey, Any]:
@@ -179,7 +178,6 @@ class TorchCompute(Compute):
             )
 
     def finish(self, data_parallel: Any) -> None:
-        """Sum gradients over the data-parallel group."""
         parts = list(self.gradients.values())
         if len(self.rank.data_parallel) == 1 or not parts:
             return
@@ -189,13 +187,11 @@ class TorchCompute(Compute):
             g.copy_(total.view_as(g))
 
     def learn(self, rate: float) -> None:
-        """Take a step of gradient descent."""
         with self.torch.no_grad():
             for name, p in self.parameters.items():
                 p -= rate * self.gradients[name]
 
     def gradient_arrays(self) -> dict[str, Any]:
-        """This device's gradients by full name, as numpy arrays that later steps leave alone."""
         return {name: gradient.numpy() for name, gradient in self.gradients.items()}
 
 
@@ -221,7 +217,6 @@ class PacedCompute(Compute):
         self.step += 1
 
     def result(self, op: Op, chunk: int, inputs: dict[TensorKey, Any]) -> dict[TensorKey, Any]:
-        """Check the inputs, sleep, and make the outputs."""
         assert self.config.paced is not None
         end = time.monotonic() + self.config.paced[op.kind][chunk]
         for key, tensor in inputs.items():

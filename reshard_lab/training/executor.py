@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,22 +67,6 @@ def execute(
 
     threads = [partial(carry_out, items) for items in lanes.values()]
     state.run(*threads, late=f"the transfers of stage {stage} were not over")
-
-
-class ItemTimes:
-    """When items began and ended on this device, in seconds of the machine's monotonic clock."""
-
-    def __init__(self, items: int) -> None:
-        nan = float("nan")
-        self.starts, self.ends = [nan] * items, [nan] * items
-
-    def begin(self, item: int) -> None:
-        """Note that an item begins now."""
-        self.starts[item] = time.monotonic()
-
-    def end(self, item: int) -> None:
-        """Note that an item ends now."""
-        self.ends[item] = time.monotonic()
 
 
 class TransferNotes:
@@ -146,7 +130,9 @@ class StepRecord(NamedTuple):
 
     began: float
     ended: float
-    items: ItemTimes
+    starts: np.ndarray
+    ends: np.ndarray
+    """Of every item; nan where the device takes no part."""
     loss: float
 
 
@@ -183,7 +169,8 @@ class StepExecutor:
 
     def step(self) -> StepRecord:
         """All items of this device, and the sum of gradients over its data-parallel group."""
-        config, times = self.config, ItemTimes(len(self.config.graph.ops))
+        config = self.config
+        times = np.full((2, len(config.graph.ops)), np.nan)
         meeting = Deadline(config.timeout_s)
         barrier("the meeting before a step", self.groups.everybody, meeting)
         tensors = StepTensors(Deadline(config.timeout_s))
@@ -198,21 +185,21 @@ class StepExecutor:
             partial(self._transfer, tensors=tensors, times=times),
         )
         self.compute.finish(self.groups.data_parallel)
-        return StepRecord(began, time.monotonic(), times, self.compute.loss)
+        return StepRecord(began, time.monotonic(), times[0], times[1], self.compute.loss)
 
-    def _op(self, item: int, tensors: StepTensors, times: ItemTimes) -> None:
+    def _op(self, item: int, tensors: StepTensors, times: np.ndarray) -> None:
         def ready() -> None:
             self.note("copy", item, RUNS)
-            times.begin(item)
+            times[0, item] = time.monotonic()
 
         self.note("copy", item, WAITS)
         outputs = self.compute.run(self.config.graph.ops[item], tensors, ready)
-        times.end(item)
+        times[1, item] = time.monotonic()
         for key, tensor in outputs.items():
             tensors.put(key, tensor)
         self.note("copy", item, OVER)
 
-    def _transfer(self, item: int, tensors: StepTensors, times: ItemTimes) -> None:
+    def _transfer(self, item: int, tensors: StepTensors, times: np.ndarray) -> None:
         """This device's end of a transfer."""
         graph = self.config.graph
         op, link = graph.ops[item], (graph.stages[item], graph.targets[item])
@@ -222,50 +209,39 @@ class StepExecutor:
         lane = "send" if sends else "recv"
         piece = tensors.take(key, self.config.item_text(item)) if sends else None
         self.transfer_notes.begin(lane, item)
-        times.begin(item)
+        times[0, item] = time.monotonic()
         plan, left = self.plans[key.tensor, key.forward], tensors.deadline.left()
         received = run_rank(plan, piece, group, ranks=ranks, timeout_s=left)
-        times.end(item)
+        times[1, item] = time.monotonic()
         self.transfer_notes.end(lane, item)
         if not sends:
             tensors.put(key, received)
 
 
-class Worker(Protocol):
-    """What a worker of a pool lends to the run."""
-
-    device: int
-    ranks: dict[int, int]
-    folder: Path
-    progress: Progress
-    groups: ProcessGroups | None
-
-    def report(self, **message: Any) -> None:
-        """Tell the launcher."""
-
-    def observe(self, lane: str, step: int, done: int) -> None:
-        """Note where the device is."""
-
-
-def take_part(worker: Worker) -> None:
+def take_part(
+    device: int,
+    folder: Path,
+    pool: ProcessGroups,
+    progress: Progress,
+    report: Callable[..., None],
+) -> None:
     """Carry out the run in the pool's folder, on one worker: every step is reported.
 
     One that is not in the run makes process groups with the others and is done. The first device
     repeats the steps alone, for comparison; its repeats are counted on from those of the steps.
     """
-    config = TrainingConfig.from_json((worker.folder / CONFIG).read_text())
-    deadline, device = Deadline(config.timeout_s), worker.device
-    if worker.groups is None:
-        worker.groups = ProcessGroups(worker.ranks)
-    groups = StageGroups.of(worker.groups, config, device, deadline)
+    config = TrainingConfig.from_json((folder / CONFIG).read_text())
+    deadline, me = Deadline(config.timeout_s), pool.ranks[device]
+    groups = StageGroups.of(pool, config, device, deadline)
     if device not in config.devices:
         return
-    me, rank = worker.ranks[device], StageRank.of(config, device)
-    executor = StepExecutor(rank, groups, worker.folder, worker.observe, deadline)
-    worker.report(event="repeat", cpu=None)
-    steps, gradients = [], {}
+    rank, note = StageRank.of(config, device), partial(progress.note, me)
+    executor = StepExecutor(rank, groups, folder, note, deadline)
+    report(event="repeat", cpu=None)
+    steps: list[StepRecord] = []
+    gradients: dict[str, Any] = {}
     for number in range(config.warmup + config.steps):
-        worker.progress.begin(me, number + 1)
+        progress.begin(me, number + 1)
         before = cpu_ticks()
         steps.append(executor.step())
         after = cpu_ticks()
@@ -274,21 +250,17 @@ def take_part(worker: Worker) -> None:
         spent = None if before is None or after is None else [after[i] - before[i] for i in (0, 1)]
         if number >= config.warmup:
             executor.compute.learn(config.learning_rate)
-        worker.report(event="repeat", cpu=spent)
-    np.savez(
-        worker.folder / RESULT.format(device),
-        began=np.array([s.began for s in steps]),
-        ended=np.array([s.ended for s in steps]),
-        starts=np.array([s.items.starts for s in steps]),
-        ends=np.array([s.items.ends for s in steps]),
-        losses=np.array([s.loss for s in steps]),
-        **{f"gradient {name}": array for name, array in gradients.items()},
-    )
+        report(event="repeat", cpu=spent)
+    arrays: dict[str, Any] = {
+        n: np.array([getattr(s, n) for s in steps]) for n in StepRecord._fields
+    }
+    arrays |= {f"gradient {name}": array for name, array in gradients.items()}
+    np.savez(folder / RESULT.format(device), **arrays)
     if config.reference and device == config.devices[0]:
 
         def alive(step: int) -> None:
-            worker.progress.begin(me, config.warmup + config.steps + 1 + step)
-            worker.report(event="alive")
+            progress.begin(me, config.warmup + config.steps + 1 + step)
+            report(event="alive")
 
         losses, gradients = train_uncut(config, alive)
-        np.savez(worker.folder / UNCUT, losses=np.array(losses), **gradients)
+        np.savez(folder / UNCUT, losses=np.array(losses), **gradients)

@@ -1,4 +1,4 @@
-"""From what the caller asks for to a TrainingConfig and its plans; what cannot work is refused."""
+"""What the caller of ``train`` asks for, made definite; what cannot work is refused."""
 
 from __future__ import annotations
 
@@ -10,22 +10,18 @@ from typing import Any
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import (
     ReshardError,
-    check_bool,
     check_choice,
     check_int,
-    check_number,
     check_type,
     must_be,
 )
 from reshard_lab.mesh import Mesh
 from reshard_lab.pipelining.loads import Times, reverse
-from reshard_lab.pipelining.ops import OpLists
 from reshard_lab.pipelining.ops import check as check_schedule
 from reshard_lab.pipelining.schedules import schedule as make_schedule
 from reshard_lab.pipelining.simulation import compute_loads
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
-from reshard_lab.runtime.calls import Deadline
 from reshard_lab.runtime.emulated import DEFAULT_NIC, EmulatedCluster
 from reshard_lab.runtime.launch import POOL_TARGETS
 from reshard_lab.runtime.pool import Pool
@@ -51,68 +47,6 @@ class Paced:
     forward_s: Times
     backward_s: Times
     weight_s: Times | None = None
-
-
-def resolve_config(
-    *,
-    where: str | Pool | EmulatedCluster,
-    cluster: Cluster | None,
-    model: str | Transformer | UNet,
-    schedule: str | Sequence[Sequence[str]],
-    stages: Stages | None,
-    microbatches: int | None,
-    batch: int,
-    overlap: bool,
-    compute: str | Paced,
-    chunks: int | None,
-    delay_weights: bool,
-    steps: int,
-    warmup: int,
-    learning_rate: float,
-    seed: int,
-    check: bool,
-    timeout_s: float,
-) -> tuple[TrainingConfig, Cluster]:
-    """The run that ``train`` is asked for, without its plans, and the cluster it is placed on."""
-    cluster = resolve_cluster(where, cluster)
-    steps, warmup = check_int("steps", steps, 1), check_int("warmup", warmup)
-    seed = check_int("seed", seed, most=2**63 - 1)
-    limit = Deadline(timeout_s).timeout_s
-    if not (compute == "real" or isinstance(compute, Paced)):
-        raise must_be("compute", "'real' or a Paced(...)", compute)
-    sizes = resolve_model(model)
-    if not (stages is None or (isinstance(stages, (list, tuple)) and stages)):
-        raise must_be("stages", "a list with a mesh (or its shape) and a spec a stage", stages)
-    count = None if stages is None else len(stages)
-    ops = resolve_schedule(schedule, count, microbatches, chunks, delay_weights)
-    lists = check_schedule(ops).lists
-    given = default_stages(len(ops), sizes) if stages is None else list(stages)
-    meshes, placed = place_stages(given, cluster)
-    paced = _seconds(compute, lists, limit) if isinstance(compute, Paced) else None
-    overlap, batch = check_bool("overlap", overlap), check_int("batch", batch, 1)
-    if batch % lists.microbatches:
-        raise ReshardError(
-            f"microbatches={lists.microbatches} does not divide batch={batch}; all microbatches "
-            "have as many samples"
-        )
-    config = TrainingConfig(
-        sizes=sizes,
-        schedule=ops,
-        overlap=overlap,
-        meshes=[mesh.array().tolist() for mesh in meshes],
-        specs=[spec for _, spec in given],
-        batch=batch,
-        steps=steps,
-        warmup=warmup,
-        learning_rate=check_number("learning_rate", learning_rate, expected="a finite number"),
-        seed=seed,
-        paced=paced,
-        reference=check_bool("check", check) and paced is None,
-        timeout_s=limit,
-        plan_numbers=[],
-    )
-    _check_layouts(config)
-    return config, placed
 
 
 def resolve_cluster(where: str | Pool | EmulatedCluster, cluster: Cluster | None) -> Cluster | None:
@@ -151,12 +85,15 @@ def resolve_model(model: object) -> Transformer | UNet:
 
 def resolve_schedule(
     schedule: str | Sequence[Sequence[str]],
-    stages: int | None,
+    given: Stages | None,
     microbatches: int | None,
     chunks: int | None,
     delay_weights: bool,
 ) -> list[list[str]]:
     """Lists of ops a stage, proven complete and free of deadlock."""
+    if not (given is None or (isinstance(given, (list, tuple)) and given)):
+        raise must_be("stages", "a list with a mesh (or its shape) and a spec a stage", given)
+    stages = None if given is None else len(given)
     ops: Sequence[Sequence[str]]
     if isinstance(schedule, str):
         count = 4 if microbatches is None else microbatches
@@ -226,9 +163,14 @@ def _mesh_or_shape(number: int, stage: object) -> Mesh | tuple[int, ...]:
     return tuple(check_int(f"mesh shape of stages[{number}]", n, 1) for n in shape)
 
 
-def _check_layouts(config: TrainingConfig) -> None:
-    """Raise ReshardError if a stage cannot hold its tensors, or shard its layers."""
-    model = config.model
+def check_config(config: TrainingConfig) -> None:
+    """Raise ReshardError if samples do not divide, or a stage cannot hold its tensors or layers."""
+    microbatches, model = config.checked.lists.microbatches, config.model
+    if config.batch % microbatches:
+        raise ReshardError(
+            f"microbatches={microbatches} does not divide batch={config.batch}; all microbatches "
+            "have as many samples"
+        )
     ranks = {len(t.shape) for t in config.boundary_tensors} or {len(model.layers[0].out) + 1}
     for stage, layout in enumerate(config.layouts):
         for dims in ranks:
@@ -255,8 +197,15 @@ def _check_layouts(config: TrainingConfig) -> None:
             )
 
 
-def _seconds(paced: Paced, lists: OpLists, timeout_s: float) -> dict[str, list[float]]:
-    """Seconds of every kind of op, by model chunk; none longer than a step may take."""
+def resolve_pace(
+    compute: str | Paced, schedule: list[list[str]], timeout_s: float
+) -> dict[str, list[float]] | None:
+    """Seconds of every kind of op, by model chunk; None where torch computes."""
+    if isinstance(compute, str) and compute == "real":
+        return None
+    if not isinstance(compute, Paced):
+        raise must_be("compute", "'real' or a Paced(...)", compute)
+    paced, lists = compute, check_schedule(schedule).lists
     loads = compute_loads(lists, paced.forward_s, paced.backward_s, paced.weight_s)
     seconds = {k: [loads[k, p].duration_s for p in range(lists.model_chunks)] for k in "FBIW"}
     longest = max(s for of_kind in seconds.values() for s in of_kind)

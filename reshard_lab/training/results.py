@@ -201,7 +201,7 @@ def _losses(config: TrainingConfig, results: Results) -> tuple[float, ...]:
         return ()
     last = (len(config.chunk_layers) - 1) % config.stages
     firsts = [group[0] for group in parallel_groups(config.layouts[last])[0]]
-    total = np.sum([results.devices[device]["losses"] for device in firsts], axis=0)
+    total = np.sum([results.devices[device]["loss"] for device in firsts], axis=0)
     return tuple(total[config.warmup :].tolist())
 
 

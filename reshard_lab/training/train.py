@@ -7,6 +7,8 @@ from contextlib import nullcontext
 from functools import partial
 
 from reshard_lab.cluster import Cluster
+from reshard_lab.errors import check_bool, check_int, check_number
+from reshard_lab.runtime.calls import Deadline
 from reshard_lab.runtime.emulated import EmulatedCluster
 from reshard_lab.runtime.launch import open_pool
 from reshard_lab.runtime.pool import Pool, PoolJob
@@ -14,7 +16,18 @@ from reshard_lab.runtime.protocol import Position
 from reshard_lab.training.config import TrainingConfig
 from reshard_lab.training.executor import CONFIG, OVER, PLAN, RUNS, WAITS
 from reshard_lab.training.models import Transformer, UNet
-from reshard_lab.training.resolve import Paced, Stages, resolve_config, with_plans
+from reshard_lab.training.resolve import (
+    Paced,
+    Stages,
+    check_config,
+    default_stages,
+    place_stages,
+    resolve_cluster,
+    resolve_model,
+    resolve_pace,
+    resolve_schedule,
+    with_plans,
+)
 from reshard_lab.training.results import TrainingRun, gather_run, read_results
 
 
@@ -77,28 +90,32 @@ def train(
     Raises ReshardError, before any process is started, for what cannot work, and for what goes
     wrong on any device, naming it and its last op or transfer.
     """
-    config, placed = resolve_config(
-        where=where,
-        cluster=cluster,
-        model=model,
-        schedule=schedule,
-        stages=stages,
-        microbatches=microbatches,
-        batch=batch,
-        overlap=overlap,
-        compute=compute,
-        chunks=chunks,
-        delay_weights=delay_weights,
-        steps=steps,
-        warmup=warmup,
-        learning_rate=learning_rate,
-        seed=seed,
-        check=check,
-        timeout_s=timeout_s,
+    limit, cluster = Deadline(timeout_s).timeout_s, resolve_cluster(where, cluster)
+    sizes = resolve_model(model)
+    ops = resolve_schedule(schedule, stages, microbatches, chunks, delay_weights)
+    placed_stages = default_stages(len(ops), sizes) if stages is None else list(stages)
+    meshes, placed_on = place_stages(placed_stages, cluster)
+    paced = resolve_pace(compute, ops, limit)
+    config = TrainingConfig(
+        sizes=sizes,
+        schedule=ops,
+        overlap=check_bool("overlap", overlap),
+        meshes=[mesh.array().tolist() for mesh in meshes],
+        specs=[spec for _, spec in placed_stages],
+        batch=check_int("batch", batch, 1),
+        steps=check_int("steps", steps, 1),
+        warmup=check_int("warmup", warmup),
+        learning_rate=check_number("learning_rate", learning_rate, expected="a finite number"),
+        seed=check_int("seed", seed, most=2**63 - 1),
+        paced=paced,
+        reference=check_bool("check", check) and paced is None,
+        timeout_s=limit,
+        plan_numbers=[],
     )
-    pool = open_pool(where, placed, config.devices) if isinstance(where, str) else where
+    check_config(config)
+    pool = open_pool(where, placed_on, config.devices) if isinstance(where, str) else where
     pool.check_devices("training run", config.devices)
-    config, plans = with_plans(config, strategy, pool.cluster or placed)
+    config, plans = with_plans(config, strategy, pool.cluster or placed_on)
     files = {PLAN.format(number): plan.to_json() for number, plan in enumerate(plans)}
     job = PoolJob(
         "the training run",

@@ -24,11 +24,11 @@ file = Path(sys.argv.pop(1))
 now = {}
 
 
-def take_part(its):
+def take_part(device, *arguments):
     fault = json.loads(file.read_text())
     now.clear()
-    now.update(fault if fault.get("device") == its.device else {})
-    healthy_take_part(its)
+    now.update(fault if fault.get("device") == device else {})
+    healthy_take_part(device, *arguments)
 
 
 def finish(self, data_parallel):

@@ -1,31 +1,40 @@
 """Configs of training runs for tests that look at one without running it."""
 
-from reshard_lab.training import Paced, Transformer
-from reshard_lab.training.resolve import resolve_config
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from reshard_lab.planning import Plan
+from reshard_lab.runtime import Pool
+from reshard_lab.training import Paced, Transformer, train
+from reshard_lab.training.config import TrainingConfig
+from reshard_lab.training.executor import CONFIG
+
+
+class Handed(Exception):
+    """What ``train`` hands to a pool has been read."""
+
+
+class Reader(Pool):
+    """A pool that reads the job it is given, and starts nothing."""
+
+    def carry_out(self, job, read):
+        with TemporaryDirectory() as folder:
+            for name, text in job.files.items():
+                (Path(folder) / name).write_text(text)
+            raise Handed(
+                TrainingConfig.from_json(job.files[CONFIG]),
+                [Plan.from_json(Path(folder) / name) for name in job.files if name != CONFIG],
+            )
 
 
 def resolved(**given):
-    """The config of ``given`` and its cluster; all else as small as can be, compute paced."""
-    small = {
-        "where": "local",
-        "cluster": None,
-        "model": "transformer",
-        "schedule": "gpipe",
-        "stages": None,
-        "microbatches": 2,
-        "batch": 4,
-        "overlap": True,
-        "compute": Paced(1.0, 2.0),
-        "chunks": None,
-        "delay_weights": False,
-        "steps": 1,
-        "warmup": 0,
-        "learning_rate": 0.1,
-        "seed": 0,
-        "check": True,
-        "timeout_s": 60,
-    }
-    return resolve_config(**small | given)
+    """The config of ``given`` and its plans; all else as small as can be, compute paced."""
+    small = {"schedule": "gpipe", "microbatches": 2, "batch": 4, "compute": Paced(1.0, 2.0)}
+    with pytest.raises(Handed) as handed:
+        train(where=Reader(16), **small | given)
+    return handed.value.args
 
 
 def two_by_two():

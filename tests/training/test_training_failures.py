@@ -23,7 +23,6 @@ from reshard_lab.training.executor import (
     OVER,
     RUNS,
     WAITS,
-    ItemTimes,
     StepExecutor,
     TransferNotes,
 )
@@ -430,7 +429,7 @@ def test_an_op_is_said_to_run_when_its_input_has_come():
     executor = SimpleNamespace(
         config=two_by_two(), compute=SimpleNamespace(run=run), note=lambda *note: notes.append(note)
     )
-    StepExecutor._op(executor, 0, None, ItemTimes(1))
+    StepExecutor._op(executor, 0, None, np.zeros((2, 1)))
     assert notes == [("copy", 0, WAITS), "awaits", ("copy", 0, RUNS), ("copy", 0, OVER)]
 
 

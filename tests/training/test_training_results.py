@@ -8,7 +8,6 @@ import pytest
 import reshard_lab as rl
 from reshard_lab.pipelining.ops import Op
 from reshard_lab.training import results
-from reshard_lab.training.resolve import with_plans
 from support.training_jobs import resolved
 
 NO = np.nan  # where a device takes no part
@@ -80,8 +79,7 @@ def test_ops_last_the_median_of_what_was_measured():
 
 def run_of(pace_s):
     """A record of steps in which every op and transfer takes that long, one after the other."""
-    config, placed = resolved(steps=len(pace_s) - 1, warmup=1)
-    config, plans = with_plans(config, "broadcast", placed)
+    config, plans = resolved(steps=len(pace_s) - 1, warmup=1)
     count, pace = len(config.graph.ops), np.array(pace_s)
     began = 1000.0 * np.arange(len(pace))
     starts = began[:, None] + pace[:, None] * np.arange(count)
