@@ -17,7 +17,7 @@ from reshard_lab.paper.places import find_place, label_of, opened
 from reshard_lab.paper.tables import check_rows, stamp_rows
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import Measurement, run
-from reshard_lab.runtime.seat import devices_of
+from reshard_lab.runtime.context import devices_of
 
 if TYPE_CHECKING:
     import pandas as pd

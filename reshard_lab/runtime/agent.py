@@ -16,9 +16,9 @@ from pathlib import Path
 
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.planning import Plan
+from reshard_lab.runtime.context import devices_of
 from reshard_lab.runtime.measure import Measurement
 from reshard_lab.runtime.process import child_environment, die_with
-from reshard_lab.runtime.seat import devices_of
 from reshard_lab.runtime.torchrun import START_S, restored
 from reshard_lab.runtime.trial import check_run
 

@@ -7,74 +7,32 @@ the waits are waits of its stream, so that the processor runs ahead of it.
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from reshard_lab.errors import ReshardError, need
-from reshard_lab.runtime.calls import Deadline, LateError, PeerError
-from reshard_lab.runtime.pieces import Memory
-from reshard_lab.runtime.program import Move, Program
+from reshard_lab.errors import ReshardError
+from reshard_lab.runtime.calls import Deadline, LateError, PeerError, torch_modules
+from reshard_lab.runtime.context import RankContext, communicators_of
+from reshard_lab.runtime.program import HopEnd, Memory, Observer, Program
 from reshard_lab.runtime.rounds import Op, Rounds
 
 if TYPE_CHECKING:
     import torch
 
-    from reshard_lab.runtime.lanes import Observer
-
 _POLL_S = 50e-6
 
 
-class Communicators:
-    """The process groups that broadcasts of one group's plans use, made once and kept."""
-
-    def __init__(self, group: Any) -> None:
-        self._group = weakref.ref(group)  # torch keeps it until it is destroyed
-        self.made: dict[tuple[int, ...], Any] = {}
-        """By ranks in the group, ascending."""
-        self.met = False
-
-    def lack(self, needed: list[tuple[int, ...]]) -> bool:
-        """Whether ``make`` has something to do."""
-        return not (self.met and all(ranks in self.made for ranks in needed))
-
-    def make(self, needed: list[tuple[int, ...]], on: torch.device) -> None:
-        """Make what is missing. Called by all ranks of the default group, in the same order."""
-        torch = need("torch", "run", "running a plan on processes")
-        dist = need("torch.distributed", "run", "running a plan on processes")
-        group = self._group()
-        for ranks in needed:
-            if ranks in self.made:
-                continue
-            listed = [dist.get_global_rank(group, rank) for rank in ranks]
-            self.made[ranks] = dist.new_group(listed, backend=dist.get_backend(group))
-        if not self.met and dist.get_rank(group) >= 0:
-            # The first call of a group connects it, and has to be one of all its ranks.
-            dist.all_reduce(torch.zeros(1, device=on), group=group)
-            self.met = True
-
-
-def casts_of(rounds: Rounds, rank_of: Mapping[int, int]) -> list[tuple[int, ...]]:
+def broadcast_groups(rounds: Rounds, rank_of: Mapping[int, int]) -> list[tuple[int, ...]]:
     """The ranks of every broadcast, ascending, each set once, in one order for all."""
     return sorted(
         {
             tuple(sorted(rank_of[d] for d in op.devices))
             for ops in rounds
             for op in ops
-            if op.kind == "cast"
+            if op.kind == "broadcast"
         }
     )
-
-
-class Ways(NamedTuple):
-    """What messages travel over."""
-
-    group: Any
-    rank_of: Mapping[int, int]
-    communicators: Communicators
-    on: torch.device
-    """Where the pieces are."""
 
 
 class BatchCall:
@@ -85,31 +43,30 @@ class BatchCall:
         rounds: Rounds,
         program: Program,
         memory: Memory,
-        ways: Ways,
+        context: RankContext,
         deadline: Deadline,
         observe: Observer | None,
     ) -> None:
-        self.torch = need("torch", "run", "running a plan on processes")
-        self.dist = need("torch.distributed", "run", "running a plan on processes")
+        self.torch, self.dist = torch_modules()
         self.rounds, self.device = rounds, program.device
-        self.memory, self.ways, self.deadline = memory, ways, deadline
+        self.memory, self.context, self.deadline = memory, context, deadline
         self.observe = observe or (lambda lane, step, done: None)
         lanes = {"copy": program.copies, "send": program.sends, "recv": program.recvs}
-        self.moves = {(lane, m.transfer): m for lane, moves in lanes.items() for m in moves}
-        self.stage = {
-            lane: self._empty(max((move.staged for move in moves), default=0))
-            for lane, moves in lanes.items()
+        self.hop_ends = {(lane, m.transfer): m for lane, ends in lanes.items() for m in ends}
+        self.staging = {
+            lane: self._empty(max((end.staged for end in ends), default=0))
+            for lane, ends in lanes.items()
         }
 
     def on_stream(self) -> Callable[[], None]:
         """``run`` on the stream that is the caller's now, whatever thread calls it."""
-        if self.ways.on.type != "cuda":
+        if self.context.on.type != "cuda":
             return self.run
         cuda = self.torch.cuda
-        stream = cuda.current_stream(self.ways.on)
+        stream = cuda.current_stream(self.context.on)
 
         def run() -> None:
-            with cuda.device(self.ways.on), cuda.stream(stream):
+            with cuda.device(self.context.on), cuda.stream(stream):
                 self.run()
 
         return run
@@ -120,18 +77,18 @@ class BatchCall:
             mine = [op for op in ops if self.device in op.devices]
             if mine:
                 self._round(mine)
-        self._settle()
+        self._await_gpu()
 
     def _round(self, ops: list[Op]) -> None:
         after: list[Callable[[], None]] = []
         posts = [self._post(op, after) for op in ops if op.kind in ("hop", "token")]
         for op in ops:
             if op.kind == "copy":
-                move = self.moves["copy", op.transfer]
-                self.memory.copy(move)
-                self.observe("copy", move.step, 1)
+                end = self.hop_ends["copy", op.transfer]
+                self.memory.copy(end)
+                self.observe("copy", end.step, 1)
         works = self.dist.batch_isend_irecv(posts) if posts else []
-        works += [self._cast(op, after) for op in ops if op.kind == "cast"]
+        works += [self._broadcast(op, after) for op in ops if op.kind == "broadcast"]
         for work in works:
             self._finish(work, ops)
         for then in after:
@@ -140,50 +97,50 @@ class BatchCall:
     def _post(self, op: Op, after: list[Callable[[], None]]) -> Any:
         """This device's end of a message, for a batch."""
         sends = op.devices[0] == self.device
-        peer = self.ways.rank_of[op.devices[1] if sends else op.devices[0]]
+        peer = self.context.rank_of[op.devices[1] if sends else op.devices[0]]
         if op.kind == "token":
             data = self._empty(1)
         else:
             data = self._message("send" if sends else "recv", op, after)
         post = self.dist.isend if sends else self.dist.irecv
-        return self.dist.P2POp(post, data, group=self.ways.group, group_peer=peer)
+        return self.dist.P2POp(post, data, group=self.context.group, group_peer=peer)
 
-    def _cast(self, op: Op, after: list[Callable[[], None]]) -> Any:
+    def _broadcast(self, op: Op, after: list[Callable[[], None]]) -> Any:
         data = self._message("send" if op.devices[0] == self.device else "recv", op, after)
-        ranks = tuple(sorted(self.ways.rank_of[d] for d in op.devices))
-        root = ranks.index(self.ways.rank_of[op.devices[0]])
-        group = self.ways.communicators.made[ranks]
+        ranks = tuple(sorted(self.context.rank_of[d] for d in op.devices))
+        root = ranks.index(self.context.rank_of[op.devices[0]])
+        group = communicators_of(self.context.group).groups[ranks]
         return self.dist.broadcast(data, group=group, group_src=root, async_op=True)
 
     def _message(self, lane: str, op: Op, after: list[Callable[[], None]]) -> torch.Tensor:
         """The memory of one message; what is received scattered is put in place ``after``."""
-        move = self.moves[lane, op.transfer]._replace(messages=op.messages)
-        lo, hi = move.edge(op.message), move.edge(op.message + 1)
-        self.observe(lane, move.step, op.message)
-        if move.place is None:
+        end = self.hop_ends[lane, op.transfer]._replace(messages=op.messages)
+        lo, hi = end.edge(op.message), end.edge(op.message + 1)
+        self.observe(lane, end.step, op.message)
+        if end.buffer is None:
             data = self._empty(hi - lo)
-        elif not move.staged:
-            data = self.memory.view(move, lo, hi)
+        elif not end.staged:
+            data = self.memory.view(end, lo, hi)
         else:
-            data = self.stage[lane][: hi - lo]
+            data = self.staging[lane][: hi - lo]
             if lane == "send":
-                self.memory.pack(move, lo, hi, data)
+                self.memory.pack(end, lo, hi, data)
             else:
-                after.append(self._unpack(move, lo, hi, data))
-        after.append(lambda: self.observe(lane, move.step, op.message + 1))
+                after.append(self._unpack(end, lo, hi, data))
+        after.append(lambda: self.observe(lane, end.step, op.message + 1))
         return data
 
-    def _unpack(self, move: Move, lo: int, hi: int, data: torch.Tensor) -> Callable[[], None]:
-        return lambda: self.memory.unpack(move, lo, hi, data)
+    def _unpack(self, end: HopEnd, lo: int, hi: int, data: torch.Tensor) -> Callable[[], None]:
+        return lambda: self.memory.unpack(end, lo, hi, data)
 
     def _empty(self, nbytes: int) -> torch.Tensor:
-        return self.torch.zeros(nbytes, dtype=self.torch.uint8, device=self.ways.on)
+        return self.torch.zeros(nbytes, dtype=self.torch.uint8, device=self.context.on)
 
     def _finish(self, work: Any, ops: list[Op]) -> None:
         """On the processor: until the work is done. On a GPU: let its stream wait for that."""
         what = f"device {self.device}: {_text(ops)}"
         try:
-            if self.ways.on.type == "cuda":
+            if self.context.on.type == "cuda":
                 work.wait()
             elif not work.wait(timedelta(seconds=self.deadline.left())):
                 raise PeerError(f"{what}: aborted")
@@ -193,9 +150,9 @@ class BatchCall:
                 raise LateError(late) from error
             raise PeerError(f"{what}: {error}") from error
 
-    def _settle(self) -> None:
+    def _await_gpu(self) -> None:
         """Until the GPU is done with all that it was given."""
-        if self.ways.on.type != "cuda":
+        if self.context.on.type != "cuda":
             return
         event = self.torch.cuda.Event()
         event.record()
@@ -216,14 +173,14 @@ def _text(ops: list[Op]) -> str:
     )
 
 
-def make_communicators(needed: list[tuple[int, ...]], ways: Ways) -> None:
+def make_communicators(needed: list[tuple[int, ...]], context: RankContext) -> None:
     """Make the communicators of a plan if all processes are here to do so, else raise."""
-    dist = need("torch.distributed", "run", "running a plan on processes")
-    world = dist.get_world_size()
-    if len(ways.rank_of) < world:
+    _, dist = torch_modules()
+    ranks, world = len(context.rank_of), dist.get_world_size()
+    if ranks < world:
         raise ReshardError(
-            f"the process groups of the plan are not made yet, and its devices are on only "
-            f"{len(ways.rank_of)} of {world} ranks; before, call reshard_lab.runtime.prepare(plan, "
-            "...) on all ranks, for the same plans in the same order"
+            "the process groups of the plan are not made yet, and its devices are on only "
+            f"{ranks} of {world} ranks; before, call reshard_lab.runtime.prepare(plan, ...) on all "
+            "ranks, for the same plans in the same order"
         )
-    ways.communicators.make(needed, ways.on)
+    communicators_of(context.group).make(needed, context.on)

@@ -1,17 +1,35 @@
-"""One call of a plan or a training step on a device: its deadline, its threads, its first error."""
+"""What calls on several devices are made of: deadlines, threads, messages that must not be late."""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
-from reshard_lab.errors import ReshardError, short
+from reshard_lab.errors import ReshardError, need, short
+
+if TYPE_CHECKING:
+    import torch
 
 _MOST_S = 1e6
 """Some 12 days: the kernel counts waits in milliseconds, in 32 bits."""
 _SLACK_S = 1.0  # a thread notices the deadline itself, and says more about it
+
+WORD = 32
+"""Bytes that each device brings to a meeting."""
+POSTED = 32
+"""Receives posted ahead, so that a word need not wait for its reader."""
+
+
+def torch_modules() -> tuple[Any, Any]:
+    """torch and torch.distributed."""
+    what = "running a plan on processes"
+    return need("torch", "run", what), need("torch.distributed", "run", what)
 
 
 class PeerError(ReshardError):
@@ -109,3 +127,121 @@ class CallState:
                 self.error = LateError(f"{late} within {self.deadline.timeout_s:g} s")
         if self.error is not None:
             raise self.error
+
+
+class Wire:
+    """Point-to-point messages of one process group, addressed by device."""
+
+    def __init__(self, group: Any, rank_of: Mapping[int, int]) -> None:
+        self.dist = torch_modules()[1]
+        self._group = weakref.ref(group)  # torch keeps it until it is destroyed
+        self.rank_of = rank_of
+        """Rank in ``group`` of every device."""
+
+    def send(self, data: torch.Tensor, device: int) -> Any:
+        """Post a message; returns its work."""
+        with self._posting(f"sending to device {device}"):
+            return self.dist.isend(data, group=self._alive(), group_dst=self.rank_of[device])
+
+    def recv(self, into: torch.Tensor, device: int) -> Any:
+        """Post a receive; returns its work."""
+        with self._posting(f"receiving from device {device}"):
+            return self.dist.irecv(into, group=self._alive(), group_src=self.rank_of[device])
+
+    @contextmanager
+    def _posting(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            raise PeerError(f"{what}: {_reason(error)}") from error
+
+    def _alive(self) -> Any:
+        group = self._group()
+        if group is None:
+            raise PeerError("the process group has been destroyed")
+        return group
+
+    def finish(self, work: Any, deadline: Deadline, what: str) -> None:
+        """Wait for posted work; raises PeerError saying ``what`` failed."""
+        try:
+            done = work.wait(timedelta(seconds=deadline.left()))
+        except RuntimeError as error:
+            text = _reason(error)
+            if "Timed out" in text:
+                raise LateError(f"{what}: not done within {deadline.timeout_s:g} s") from error
+            raise PeerError(f"{what}: {text}") from error
+        if not done:
+            raise PeerError(f"{what}: aborted")
+
+
+class Duplex:
+    """Messages between devices that may send to each other at once.
+
+    gloo announces a receive on the connection on which this process sends to that device, behind
+    all that is being sent there already: of two devices with much to send to each other, one would
+    wait until the other is done. So what goes to higher devices has connections of its own.
+    """
+
+    def __init__(self, me: int, up: Wire, down: Wire) -> None:
+        self.me, self.up, self.down = me, up, down
+        self.finish = up.finish
+
+    def send(self, data: torch.Tensor, device: int) -> Any:
+        """Post a message; returns its work."""
+        return (self.up if self.me < device else self.down).send(data, device)
+
+    def recv(self, into: torch.Tensor, device: int) -> Any:
+        """Post a receive; returns its work."""
+        return (self.up if device < self.me else self.down).recv(into, device)
+
+
+def _reason(error: RuntimeError) -> str:
+    """The first sentence of a message of gloo, without the place in its source."""
+    return re.sub(r"^(\[[^]]*\]\s*)+", "", str(error)).split(". ")[0]
+
+
+class Control:
+    """Where the devices of a plan meet: a process group on which no data travels.
+
+    Its words cannot get between the messages of a payload. Order per pair is the same at both ends;
+    tags are not relied on.
+    """
+
+    def __init__(self, group: Any, devices: tuple[int, ...], me: int) -> None:
+        self.torch, _ = torch_modules()
+        self.devices = devices
+        self.me = me
+        self.wire = Wire(group, {device: rank for rank, device in enumerate(devices)})
+
+    def meet(self, word: bytes, deadline: Deadline) -> dict[int, bytes]:
+        """Wait for all devices; returns the ``WORD`` bytes that each of them brought.
+
+        The first device gathers the words and hands out the table.
+        """
+        uint8 = self.torch.uint8
+        table = self.torch.zeros((len(self.devices), WORD), dtype=uint8)
+        own = self.torch.frombuffer(bytearray(word.ljust(WORD, b"\0")), dtype=uint8)
+        if self.me == self.devices[0]:
+            table[0].copy_(own)
+            self._lead(table, deadline)
+        else:
+            leader = self.devices[0]
+            what = f"device {self.me} waits for device {leader}, which waits for all"
+            self.wire.finish(self.wire.send(own, leader), deadline, what)
+            self.wire.finish(self.wire.recv(table, leader), deadline, what)
+        return {
+            device: bytes(row) for device, row in zip(self.devices, table.tolist(), strict=True)
+        }
+
+    def _lead(self, table: torch.Tensor, deadline: Deadline) -> None:
+        others = self.devices[1:]
+        for start in range(0, len(others), POSTED):
+            part = others[start : start + POSTED]
+            works = [self.wire.recv(table[start + i + 1], d) for i, d in enumerate(part)]
+            for d, work in zip(part, works, strict=True):
+                self.wire.finish(work, deadline, f"device {self.me} waits for device {d}")
+        for start in range(0, len(others), POSTED):
+            part = others[start : start + POSTED]
+            works = [self.wire.send(table, d) for d in part]
+            for d, work in zip(part, works, strict=True):
+                self.wire.finish(work, deadline, f"device {self.me} answers device {d}")

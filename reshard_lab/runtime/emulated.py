@@ -11,10 +11,10 @@ from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
+from reshard_lab.runtime.context import devices_of
 from reshard_lab.runtime.measure import available_cores
 from reshard_lab.runtime.network import BUCKET, INTERFACE, RECIPE, Network, need_namespaces
 from reshard_lab.runtime.pool import Pool
-from reshard_lab.runtime.rank import devices_of
 from reshard_lab.units import format_rate, parse_bandwidth
 
 DEFAULT_NIC = "400Mbit"

@@ -1,11 +1,11 @@
 """Carrying out one device's program: a lane that sends, one that receives, and local copies.
 
-The lanes are threads. Each works through its moves in program order and keeps a few messages of
-one move under way; it turns to the next move when the last message of this one is done. A device
-in the middle of a chain sends a message on as soon as the other lane has taken it in. A move that
+The lanes are threads. Each works through its ends in program order and keeps a few messages of
+one end under way; it turns to the next end when the last message of this one is done. A device
+in the middle of a chain sends a message on as soon as the other lane has taken it in. A end that
 is received is done whether or not it has been sent on: its data is in the destination piece.
 In a plan without an order a device has a lane each way for every other device it deals with, in
-which the messages of all its moves take turns.
+which the messages of all its ends take turns.
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from reshard_lab.errors import need
 from reshard_lab.planning.memory import IN_FLIGHT
-from reshard_lab.runtime.calls import Deadline
-from reshard_lab.runtime.control import Control, Duplex, Tokens, TransferState
-from reshard_lab.runtime.pieces import Memory
-from reshard_lab.runtime.program import Lane, Move, Program
+from reshard_lab.runtime.calls import (
+    POSTED,
+    CallState,
+    Control,
+    Deadline,
+    Duplex,
+    PeerError,
+    torch_modules,
+)
+from reshard_lab.runtime.program import HopEnd, Lane, Memory, Observer, Program
 
 if TYPE_CHECKING:
     import torch
@@ -28,11 +33,90 @@ if TYPE_CHECKING:
 WINDOW = 48
 """Messages under way at once each way: with the tokens read ahead, 128 operations a device."""
 
-Observer = Callable[[str, int, int], None]
-"""Called as (``"copy"``, ``"send"`` or ``"recv"``, step, messages done): 0 as the step begins."""
+
+class TransferState(CallState):
+    """How far the transfers of one call are, as this device knows it."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        super().__init__(deadline)
+        self.arrived: dict[int, int] = {}
+        """Messages received, by transfer."""
+        self.complete: set[int] = set()
+        """Transfers known to be complete at their last device."""
 
 
-class Call:
+class Tokens:
+    """Completion tokens of one call: its number and a transfer, 16 bytes.
+
+    The device at which a transfer completes sends one to every device with a transfer that comes
+    after it. A token says what it is for, so nobody needs to know in which order another device
+    completes its transfers.
+    """
+
+    def __init__(self, control: Control, program: Program, call: int, state: TransferState) -> None:
+        self.control, self.call, self.state = control, call, state
+        self.sent: list[tuple[int, Any, Any]] = []
+        awaited = program.awaited
+        self.order = deque(device for device, _ in awaited)  # receives still to be posted
+        self.posted: dict[int, deque[tuple[Any, Any]]] = {device: deque() for device, _ in awaited}
+        self.reading: set[int] = set()
+
+    def begin(self) -> None:
+        """Post the first receives; not before the tokens of earlier calls have been read."""
+        for _ in range(min(POSTED, len(self.order))):
+            self._post(self.order.popleft())
+
+    def notify(self, end: HopEnd) -> None:
+        """Report a transfer complete to the devices that wait for it."""
+        for device in end.notify:
+            word = self.control.torch.tensor([self.call, end.transfer])
+            self.sent.append((device, word, self.control.wire.send(word, device)))
+
+    def wait(self, device: int, transfer: int) -> None:
+        """Until ``device`` has reported ``transfer`` complete.
+
+        Several lanes may wait at once: one reads, and notes what it reads for the others.
+        """
+        state = self.state
+        what = f"device {self.control.me} waits for transfer {transfer} at device {device}"
+        while True:
+            with state.changed:
+                state.until(
+                    lambda: transfer in state.complete or device not in self.reading,
+                    f"{what}; word of it",
+                )
+                if transfer in state.complete:
+                    return
+                self.reading.add(device)
+                if not self.posted[device]:
+                    self.order.remove(device)
+                    self._post(device)
+                word, work = self.posted[device].popleft()
+            self.control.wire.finish(work, state.deadline, what)
+            call, number = word.tolist()
+            if call != self.call:
+                raise PeerError(
+                    f"{what}: word of call {call} came in call {self.call}; every device must "
+                    "make the same calls in the same order"
+                )
+            with state.update():
+                self.reading.discard(device)
+                if self.order:
+                    self._post(self.order.popleft())
+                state.complete.add(number)
+
+    def flush(self) -> None:
+        """Wait until every token sent has been taken."""
+        for device, _, work in self.sent:
+            what = f"device {self.control.me} reports to device {device}"
+            self.control.wire.finish(work, self.state.deadline, what)
+
+    def _post(self, device: int) -> None:
+        word = self.control.torch.empty(2, dtype=self.control.torch.int64)
+        self.posted[device].append((word, self.control.wire.recv(word, device)))
+
+
+class LaneCall:
     """One execution of a program, with the pieces of this device in ``memory``."""
 
     def __init__(
@@ -45,7 +129,7 @@ class Call:
         deadline: Deadline,
         observe: Observer | None,
     ) -> None:
-        self.torch = need("torch", "run", "running a plan on processes")
+        self.torch, _ = torch_modules()
         self.program, self.memory, self.wire = program, memory, wire
         self.deadline, self.observe = deadline, observe or (lambda lane, step, done: None)
         sends, recvs = program.lanes(program.sends), program.lanes(program.recvs)
@@ -65,65 +149,65 @@ class Call:
         self.tokens.flush()
 
     def _copy(self) -> None:
-        for move in self.program.copies:
-            self.observe("copy", move.step, 0)
-            self._wait(move)
-            self.memory.copy(move)
-            self.observe("copy", move.step, 1)
-            self._complete(move)
+        for end in self.program.copies:
+            self.observe("copy", end.step, 0)
+            self._wait(end)
+            self.memory.copy(end)
+            self.observe("copy", end.step, 1)
+            self._complete(end)
 
     def _send(self, lane: Lane, window: int) -> None:
-        flight = _Flight(self._sent, window)
-        stage = _Stage(self.torch, lane)
-        for move, i in lane.messages():
+        flight = InFlightWindow(self._sent, window)
+        stage = StagingBuffers(self.torch, lane)
+        for end, i in lane.messages():
             if i == 0:
                 if not lane.in_turn:
                     flight.land()
-                self.observe("send", move.step, 0)
-                self._wait(move)
-            if move.forward:
-                what = f"message {i + 1} of {move.messages} of transfer {move.transfer}"
-                self._until_arrived(move.transfer, i + 1, f"{what}, to be sent on,")
-            flight.make_room(move)
-            data = self._buffer(move, i, stage)
-            if move.staged:
-                self.memory.pack(move, move.edge(i), move.edge(i + 1), data)
-            flight.add(move, i, data, self.wire.send(data, move.peer))
+                self.observe("send", end.step, 0)
+                self._wait(end)
+            if end.forward:
+                what = f"message {i + 1} of {end.messages} of transfer {end.transfer}"
+                self._until_arrived(end.transfer, i + 1, f"{what}, to be sent on,")
+            flight.make_room(end)
+            data = self._buffer(end, i, stage)
+            if end.staged:
+                self.memory.pack(end, end.edge(i), end.edge(i + 1), data)
+            flight.add(end, i, data, self.wire.send(data, end.peer))
         flight.land()
 
-    def _sent(self, move: Move, message: int, data: torch.Tensor, work: Any) -> None:
-        self.wire.finish(work, self.deadline, self._text(move, "send", "to", message))
-        self.observe("send", move.step, message + 1)
+    def _sent(self, end: HopEnd, message: int, data: torch.Tensor, work: Any) -> None:
+        self.wire.finish(work, self.deadline, self._text(end, "send", "to", message))
+        self.observe("send", end.step, message + 1)
 
     def _recv(self, lane: Lane, window: int) -> None:
-        flight = _Flight(self._received, window)
-        stage = _Stage(self.torch, lane)
-        for move, i in lane.messages():
+        flight = InFlightWindow(self._received, window)
+        stage = StagingBuffers(self.torch, lane)
+        for end, i in lane.messages():
             if i == 0:
                 if not lane.in_turn:
                     flight.land()
-                self.observe("recv", move.step, 0)
-            flight.make_room(move)
-            data = self._buffer(move, i, stage)
-            flight.add(move, i, data, self.wire.recv(data, move.peer))
+                self.observe("recv", end.step, 0)
+            flight.make_room(end)
+            data = self._buffer(end, i, stage)
+            flight.add(end, i, data, self.wire.recv(data, end.peer))
         flight.land()
 
-    def _received(self, move: Move, message: int, data: torch.Tensor, work: Any) -> None:
-        self.wire.finish(work, self.deadline, self._text(move, "receive", "from", message))
-        if move.staged:
-            self.memory.unpack(move, move.edge(message), move.edge(message + 1), data)
-        self.observe("recv", move.step, message + 1)
+    def _received(self, end: HopEnd, message: int, data: torch.Tensor, work: Any) -> None:
+        self.wire.finish(work, self.deadline, self._text(end, "receive", "from", message))
+        if end.staged:
+            self.memory.unpack(end, end.edge(message), end.edge(message + 1), data)
+        self.observe("recv", end.step, message + 1)
         with self.state.update():
-            self.state.arrived[move.transfer] = message + 1
-        if message == move.messages - 1 and move.last:
-            self._complete(move)
+            self.state.arrived[end.transfer] = message + 1
+        if message == end.messages - 1 and end.last:
+            self._complete(end)
 
-    def _wait(self, move: Move) -> None:
+    def _wait(self, end: HopEnd) -> None:
         """For the transfers that this one comes after."""
-        for transfer in move.local:
-            what = f"transfer {transfer}, which comes before transfer {move.transfer},"
+        for transfer in end.local:
+            what = f"transfer {transfer}, which comes before transfer {end.transfer},"
             self._until_complete(transfer, what)
-        for device, transfer in move.remote:
+        for device, transfer in end.remote:
             self.tokens.wait(device, transfer)
 
     def _until_arrived(self, transfer: int, messages: int, what: str) -> None:
@@ -132,44 +216,46 @@ class Call:
     def _until_complete(self, transfer: int, what: str) -> None:
         self.state.until(lambda: transfer in self.state.complete, what)
 
-    def _complete(self, move: Move) -> None:
+    def _complete(self, end: HopEnd) -> None:
         with self.state.update():
-            self.state.complete.add(move.transfer)
-        self.tokens.tell(move)
+            self.state.complete.add(end.transfer)
+        self.tokens.notify(end)
 
-    def _buffer(self, move: Move, message: int, stage: _Stage) -> torch.Tensor:
+    def _buffer(self, end: HopEnd, message: int, stage: StagingBuffers) -> torch.Tensor:
         """The memory that a message leaves from or comes into."""
-        lo, hi = move.edge(message), move.edge(message + 1)
-        if move.place is None:
+        lo, hi = end.edge(message), end.edge(message + 1)
+        if end.buffer is None:
             return self.torch.zeros(hi - lo, dtype=self.torch.uint8)
-        if not move.staged:
-            return self.memory.view(move, lo, hi)
-        at = move.slot(message)
-        return stage.of(move)[at : at + hi - lo]
+        if not end.staged:
+            return self.memory.view(end, lo, hi)
+        at = end.slot(message)
+        return stage.of(end)[at : at + hi - lo]
 
-    def _text(self, move: Move, verb: str, way: str, message: int) -> str:
+    def _text(self, end: HopEnd, verb: str, way: str, message: int) -> str:
         return (
-            f"device {self.program.device} would {verb} transfer {move.transfer} {way} device "
-            f"{move.peer} (step {move.step}, message {message + 1} of {move.messages})"
+            f"device {self.program.device} would {verb} transfer {end.transfer} {way} device "
+            f"{end.peer} (step {end.step}, message {message + 1} of {end.messages})"
         )
 
 
-class _Flight:
+class InFlightWindow:
     """Messages of one lane under way, the oldest first."""
 
-    def __init__(self, landed: Callable[[Move, int, torch.Tensor, Any], None], window: int) -> None:
+    def __init__(
+        self, landed: Callable[[HopEnd, int, torch.Tensor, Any], None], window: int
+    ) -> None:
         self._landed, self._window = landed, window
-        self._under_way: deque[tuple[Move, int, torch.Tensor, Any]] = deque()
+        self._under_way: deque[tuple[HopEnd, int, torch.Tensor, Any]] = deque()
         self._staged: Counter[int] = Counter()
 
-    def add(self, move: Move, message: int, data: torch.Tensor, work: Any) -> None:
-        self._under_way.append((move, message, data, work))
-        self._staged[move.step] += 1
+    def add(self, end: HopEnd, message: int, data: torch.Tensor, work: Any) -> None:
+        self._under_way.append((end, message, data, work))
+        self._staged[end.step] += 1
 
-    def make_room(self, move: Move) -> None:
-        """Until one more message of ``move`` may be under way."""
+    def make_room(self, end: HopEnd) -> None:
+        """Until one more message of ``end`` may be under way."""
         while len(self._under_way) >= self._window or (
-            move.staged and self._staged[move.step] >= IN_FLIGHT
+            end.staged and self._staged[end.step] >= IN_FLIGHT
         ):
             self._next()
 
@@ -179,23 +265,23 @@ class _Flight:
             self._next()
 
     def _next(self) -> None:
-        move, message, data, work = self._under_way.popleft()
-        self._landed(move, message, data, work)
-        self._staged[move.step] -= 1
+        end, message, data, work = self._under_way.popleft()
+        self._landed(end, message, data, work)
+        self._staged[end.step] -= 1
 
 
-class _Stage:
-    """Staging memory of one lane: one piece for all its moves in order, else one for each."""
+class StagingBuffers:
+    """Staging memory of one lane: one piece for all its ends in order, else one for each."""
 
     def __init__(self, torch: Any, lane: Lane) -> None:
         self._torch, self._shared = torch, not lane.in_turn
-        self._most = max((move.staged for move in lane.moves), default=0)
+        self._most = max((end.staged for end in lane.ends), default=0)
         self._parts: dict[int, torch.Tensor] = {}
 
-    def of(self, move: Move) -> torch.Tensor:
-        """The memory of ``move``."""
-        key = -1 if self._shared else move.step
+    def of(self, end: HopEnd) -> torch.Tensor:
+        """The memory of ``end``."""
+        key = -1 if self._shared else end.step
         if key not in self._parts:
-            size = self._most if self._shared else move.staged
+            size = self._most if self._shared else end.staged
             self._parts[key] = self._torch.empty(size, dtype=self._torch.uint8)
         return self._parts[key]

@@ -9,10 +9,10 @@ from reshard_lab.cluster import Cluster
 from reshard_lab.errors import check_choice
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.agent import run_torchrun
+from reshard_lab.runtime.context import devices_of
 from reshard_lab.runtime.emulated import emulation_of
 from reshard_lab.runtime.measure import Measurement
 from reshard_lab.runtime.pool import Pool
-from reshard_lab.runtime.rank import devices_of
 from reshard_lab.runtime.trial import check_run
 
 

@@ -14,12 +14,12 @@ from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_int
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.calls import Deadline
+from reshard_lab.runtime.context import devices_of
 from reshard_lab.runtime.failure import Evidence, LastOperation, explain_stop, last_operation
 from reshard_lab.runtime.measure import Measurement, cpu_share, environment, measurement
 from reshard_lab.runtime.network import Network
 from reshard_lab.runtime.process import PoolProcess, worker_command
 from reshard_lab.runtime.protocol import Progress
-from reshard_lab.runtime.rank import devices_of
 from reshard_lab.runtime.trial import check_run
 
 _PLAN = "plan.json"

@@ -1,25 +1,40 @@
 """One device's part of a plan, compiled: where every byte lies, and what waits for what.
 
-Pure bookkeeping on plain numbers. Waiting across devices: a transfer that comes ``after`` others
-starts when each of them is complete at its last device. Where that is another device, it tells
-the one that waits by a token (see ``tokens``); who tells whom follows from the plan alone.
+Waiting across devices: a transfer that comes ``after`` others starts when each of them is complete
+at its last device. Where that is another device, it notifies the one that waits by a token (see
+``lanes.Tokens``); who notifies whom follows from the plan alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from reshard_lab.boxes import Box, box_text, contains, is_contiguous
+import numpy as np
+
+from reshard_lab.boxes import (
+    Box,
+    box_shape,
+    box_text,
+    box_volume,
+    contains,
+    is_contiguous,
+    slices_within,
+    span_boxes,
+)
 from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
-from reshard_lab.planning.hops import levels_of
+from reshard_lab.planning.hops import Wait, levels_of
 from reshard_lab.planning.memory import IN_FLIGHT, messages, staged_bytes
+from reshard_lab.runtime.arrays import RankPieces, bytes_of
 from reshard_lab.transfer import Step, Transfer
 
+if TYPE_CHECKING:
+    import torch
 
-class Place(NamedTuple):
+
+class BufferSlice(NamedTuple):
     """Where a payload lies in the array of a piece, in bytes.
 
     The last dimension counts bytes: ``box`` is the payload's box, ``piece`` the array's, both in
@@ -37,7 +52,7 @@ class Place(NamedTuple):
     """Byte of the array at which it starts, if it is one run of memory."""
 
 
-class Move(NamedTuple):
+class HopEnd(NamedTuple):
     """A device's end of one hop (or a local copy), ready to be carried out."""
 
     step: int
@@ -47,9 +62,9 @@ class Move(NamedTuple):
     nbytes: int
     messages: int
     """Message ``i`` starts at byte ``i * nbytes // messages``."""
-    place: Place | None
+    buffer: BufferSlice | None
     """Where the payload lies (None: a byte that means nothing, under ``signal``)."""
-    target: Place | None
+    target: BufferSlice | None
     """Where a local copy goes."""
     staged: int
     """Bytes of staging memory it uses (0: straight from or into the array)."""
@@ -61,8 +76,8 @@ class Move(NamedTuple):
     """Transfers that must be complete at this device before."""
     remote: tuple[tuple[int, int], ...]
     """(device, transfer): those that another device reports complete."""
-    tell: tuple[int, ...]
-    """Devices to tell when this one is complete here."""
+    notify: tuple[int, ...]
+    """Devices to notify when this one is complete here."""
     level: int = 0
     """How many transfers it comes after, one behind the other, at most."""
 
@@ -80,51 +95,55 @@ class Move(NamedTuple):
 class Lane(NamedTuple):
     """What one thread carries out."""
 
-    moves: tuple[Move, ...]
+    ends: tuple[HopEnd, ...]
     in_turn: bool
-    """Whether the messages of moves of one level take turns; else move follows move."""
+    """Whether the messages of one level take turns; else one follows another."""
 
-    def messages(self) -> Iterator[tuple[Move, int]]:
-        """(move, message) in order, the same at both ends."""
+    def messages(self) -> Iterator[tuple[HopEnd, int]]:
+        """(end, message) in order, the same at both ends."""
         if self.in_turn:
             yield from sorted(
-                ((move, i) for move in self.moves for i in range(move.messages)),
+                ((end, i) for end in self.ends for i in range(end.messages)),
                 key=lambda m: (m[0].level, (m[1] + 0.5) / m[0].messages, m[0].transfer),
             )
         else:
-            for move in self.moves:
-                for i in range(move.messages):
-                    yield move, i
+            for end in self.ends:
+                for i in range(end.messages):
+                    yield end, i
 
 
 class Program(NamedTuple):
     """What one device does."""
 
     device: int
-    copies: tuple[Move, ...]
-    sends: tuple[Move, ...]
-    recvs: tuple[Move, ...]
+    copies: tuple[HopEnd, ...]
+    sends: tuple[HopEnd, ...]
+    recvs: tuple[HopEnd, ...]
     ordered: bool = True
     """Whether sends, and receives, follow one another; else their messages take turns."""
 
-    def lanes(self, moves: tuple[Move, ...]) -> list[Lane]:
-        """``moves`` (sends or receives) by the lanes that carry them out side by side.
+    def lanes(self, ends: tuple[HopEnd, ...]) -> list[Lane]:
+        """``ends`` (sends or receives) by the lanes that carry them out side by side.
 
         In a plan without an order there is a lane for each other device. In it the messages of
-        moves of one level take turns, in proportion, in an order that both ends work out alike.
+        one level take turns, in proportion, in an order that both ends work out alike.
         """
         if self.ordered:
-            return [Lane(moves, in_turn=False)] if moves else []
-        found: dict[int, list[Move]] = {}
-        for move in moves:
-            found.setdefault(move.peer, []).append(move)
-        return [Lane(tuple(lane), in_turn=True) for lane in found.values()]
+            return [Lane(ends, in_turn=False)] if ends else []
+        by_peer: dict[int, list[HopEnd]] = {}
+        for end in ends:
+            by_peer.setdefault(end.peer, []).append(end)
+        return [Lane(tuple(lane), in_turn=True) for lane in by_peer.values()]
 
     @property
     def awaited(self) -> list[tuple[int, int]]:
         """(device, transfer) of every token to come, in the order in which they are waited for."""
-        moves = (*self.sends, *self.copies)
-        return list(dict.fromkeys(token for move in moves for token in move.remote))
+        ends = (*self.sends, *self.copies)
+        return list(dict.fromkeys(token for end in ends for token in end.remote))
+
+
+Observer = Callable[[str, int, int], None]
+"""Called as (``"copy"``, ``"send"`` or ``"recv"``, step, messages done): 0 as the step begins."""
 
 
 class Compiler:
@@ -138,12 +157,15 @@ class Compiler:
     @cached_property
     def waiters(self) -> Mapping[int, tuple[int, ...]]:
         """``{transfer: devices}`` that wait for it, its own last device left out."""
-        found: dict[int, set[int]] = {}
-        for t in self.plan.transfers:
-            for other in t.after:
-                if self.plan.transfers[other].path[-1] != t.path[0]:
-                    found.setdefault(other, set()).add(t.path[0])
-        return {number: tuple(sorted(devices)) for number, devices in found.items()}
+        hops, waits = self.plan.hops, self.plan.hops.waits
+        after = waits.kind == Wait.AFTER
+        earlier, later = waits.earlier[after], waits.later[after]
+        at, waiter = hops.destination[earlier], hops.source[later]
+        pairs = np.stack([hops.transfer[earlier], waiter], axis=1)[at != waiter]
+        waiters: dict[int, list[int]] = {}
+        for transfer, device in np.unique(pairs, axis=0).tolist():
+            waiters.setdefault(transfer, []).append(device)
+        return {transfer: tuple(devices) for transfer, devices in waiters.items()}
 
     @cached_property
     def levels(self) -> list[int]:
@@ -152,39 +174,39 @@ class Compiler:
 
     def compile(self, device: int) -> Program:
         """The program of ``device``; empty if it takes no part."""
-        lanes: dict[str, list[Move]] = {"copy": [], "send": [], "recv": []}
+        lanes: dict[str, list[HopEnd]] = {"copy": [], "send": [], "recv": []}
         for index, step in enumerate(self.plan.programs.get(device, ())):
-            lanes[step.op].append(self._move(device, index, step))
+            lanes[step.op].append(self._end(device, index, step))
         copies, sends, recvs = (tuple(lanes[op]) for op in ("copy", "send", "recv"))
         return Program(device, copies, sends, recvs, self.plan.ordered)
 
-    def _move(self, device: int, index: int, step: Step) -> Move:
+    def _end(self, device: int, index: int, step: Step) -> HopEnd:
         plan = self.plan
         t = plan.transfers[step.transfer]
         starts = device == t.path[0]
         last = device == t.path[-1]
         after = [(plan.transfers[o].path[-1], o) for o in t.after] if starts else []
-        place, target, staged = None, None, 0
+        buffer, target, staged = None, None, 0
         if step.op == "copy":
-            place = self._place(t, *self._side(t, device, source=True))
-            target = self._place(t, *self._side(t, device, source=False))
+            buffer = self._slice(t, *self._side(t, device, source=True))
+            target = self._slice(t, *self._side(t, device, source=False))
         elif plan.delivers:
             side, piece = self._side(t, device, source=starts)
-            place, staged = self._place(t, side, piece), staged_bytes(t, piece)
-        return Move(
+            buffer, staged = self._slice(t, side, piece), staged_bytes(t, piece)
+        return HopEnd(
             step=index,
             transfer=t.id,
             peer=step.peer,
             nbytes=t.nbytes,
             messages=messages(t),
-            place=place,
+            buffer=buffer,
             target=target,
             staged=staged,
             forward=step.op == "send" and not starts,
             last=last,
             local=tuple(o for at, o in after if at == device),
             remote=tuple((at, o) for at, o in after if at != device),
-            tell=self.waiters.get(t.id, ()) if last else (),
+            notify=self.waiters.get(t.id, ()) if last else (),
             level=0 if plan.ordered else self.levels[t.id],
         )
 
@@ -202,13 +224,13 @@ class Compiler:
             )
         return "dst", need
 
-    def _place(self, t: Transfer, side: str, piece: Box) -> Place:
+    def _slice(self, t: Transfer, side: str, piece: Box) -> BufferSlice:
         task = self.plan.units[t.unit].task
         itemsize = self.plan.tasks[task].itemsize
         box, array = in_bytes(t.box, itemsize), in_bytes(piece, itemsize)
         first = (t.span[0] if t.span else 0) * itemsize
         offset = start_of(box, array) + first if is_contiguous(t.box, piece) else None
-        return Place(task, side, box, array, first, offset)
+        return BufferSlice(task, side, box, array, first, offset)
 
 
 def in_bytes(box: Box, itemsize: int) -> Box:
@@ -225,3 +247,50 @@ def start_of(inner: Box, outer: Box) -> int:
     for (lo, _), (a, b) in zip(inner, outer, strict=True):
         at = at * (b - a) + lo - a
     return at
+
+
+class Memory:
+    """Reads and writes payloads in the pieces of one device."""
+
+    def __init__(self, pieces: RankPieces) -> None:
+        sides = {"src": pieces.source, "dst": pieces.target}
+        self.flat = {
+            (side, task): bytes_of(tensor)
+            for side, tensors in sides.items()
+            for task, tensor in enumerate(tensors)
+            if tensor is not None
+        }
+
+    def view(self, end: HopEnd, lo: int, hi: int) -> torch.Tensor:
+        """Bytes ``lo`` to ``hi`` of a payload that is one run of memory."""
+        buffer = end.buffer
+        assert buffer is not None and buffer.offset is not None
+        return self.flat[buffer.side, buffer.task][buffer.offset + lo : buffer.offset + hi]
+
+    def pack(self, end: HopEnd, lo: int, hi: int, into: torch.Tensor) -> None:
+        """Gather bytes ``lo`` to ``hi`` of a payload."""
+        for at, part in self._parts(end.buffer, lo, hi):
+            into[at : at + part.numel()].view(part.shape).copy_(part)
+
+    def unpack(self, end: HopEnd, lo: int, hi: int, data: torch.Tensor) -> None:
+        """Put bytes ``lo`` to ``hi`` of a payload where they belong."""
+        for at, part in self._parts(end.buffer, lo, hi):
+            part.copy_(data[at : at + part.numel()].view(part.shape))
+
+    def copy(self, end: HopEnd) -> None:
+        """A local copy."""
+        source = self._parts(end.buffer, 0, end.nbytes)
+        target = self._parts(end.target, 0, end.nbytes)
+        for (_, a), (_, b) in zip(source, target, strict=True):
+            b.copy_(a)
+
+    def _parts(
+        self, buffer: BufferSlice | None, lo: int, hi: int
+    ) -> Iterator[tuple[int, torch.Tensor]]:
+        """``(first byte, view)`` of the boxes that make up bytes ``lo`` to ``hi`` of a payload."""
+        assert buffer is not None
+        array = self.flat[buffer.side, buffer.task].view(box_shape(buffer.piece))
+        at = 0
+        for box in span_boxes(buffer.box, (buffer.first + lo, buffer.first + hi)):
+            yield at, array[slices_within(box, buffer.piece)]
+            at += box_volume(box)

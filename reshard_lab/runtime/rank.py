@@ -9,31 +9,30 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from reshard_lab.errors import ReshardError, need
+from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
-from reshard_lab.runtime.batches import (
-    BatchCall,
-    Communicators,
-    Ways,
-    casts_of,
-    make_communicators,
+from reshard_lab.runtime.arrays import RankPieces, check_pieces
+from reshard_lab.runtime.batches import BatchCall, broadcast_groups, make_communicators
+from reshard_lab.runtime.calls import (
+    Control,
+    Deadline,
+    Duplex,
+    LateError,
+    PeerError,
+    Wire,
+    torch_modules,
 )
-from reshard_lab.runtime.calls import Deadline, LateError, PeerError
-from reshard_lab.runtime.control import Control, Duplex, Wire
-from reshard_lab.runtime.lanes import Call, Observer
-from reshard_lab.runtime.pieces import Memory, Pieces, check_pieces
-from reshard_lab.runtime.program import Compiler, Program
-from reshard_lab.runtime.rounds import Rounds, rounds_of
-from reshard_lab.runtime.seat import (
-    Seat,
+from reshard_lab.runtime.context import (
+    RankContext,
+    communicators_of,
     default_group,
-    devices_of,
-    find_carrier,
-    find_seat,
     ranks_of,
+    resolve_carrier,
+    resolve_rank,
 )
-
-__all__ = ["Crew", "Handle", "devices_of", "find_seat", "join", "prepare", "run_rank"]
+from reshard_lab.runtime.lanes import LaneCall
+from reshard_lab.runtime.program import Compiler, Memory, Observer, Program
+from reshard_lab.runtime.rounds import Rounds, rounds_of
 
 
 def run_rank(
@@ -81,71 +80,65 @@ def run_rank(
     come, fails, or takes longer than ``timeout_s``; after that the group is of no further use.
     """
     deadline = Deadline(timeout_s)
-    seat = find_seat(plan, group, ranks, carrier)
-    pieces = check_pieces(plan, seat.device, piece, out, seat.on)
-    crew = join(plan, seat, deadline)
-    handle = Handle(plan, pieces, crew.start(plan, seat, pieces, deadline, observe))
+    context = resolve_rank(plan, group, ranks, carrier)
+    pieces = check_pieces(plan, context.device, piece, out, context.on)
+    handle = plan_group(plan, context, deadline).start(plan, context, pieces, deadline, observe)
     return handle if async_op else handle.wait()
 
 
 class Handle:
     """A call under way."""
 
-    def __init__(self, plan: Plan, pieces: Pieces, turn: Turn) -> None:
-        self._plan, self._pieces, self._turn = plan, pieces, turn
-
-    def done(self) -> bool:
-        """Whether ``wait`` would return, or raise, at once."""
-        return self._turn.over.is_set()
-
-    def wait(self) -> Any:
-        """The destination piece, when it is there; raises what went wrong."""
-        self._turn.over.wait()
-        if self._turn.error is not None:
-            raise self._turn.error
-        return self._pieces.target if len(self._plan.tasks) > 1 else self._pieces.target[0]
-
-
-class Turn:
-    """One call in the queue of its crew."""
-
-    def __init__(self, error: BaseException | None = None) -> None:
+    def __init__(self, result: Any = None, error: BaseException | None = None) -> None:
         self.over = threading.Event()
         self.error = error
+        self._result = result
         if error is not None:
             self.over.set()
 
+    def done(self) -> bool:
+        """Whether ``wait`` would return, or raise, at once."""
+        return self.over.is_set()
 
-class Crew:
+    def wait(self) -> Any:
+        """The destination piece, when it is there; raises what went wrong."""
+        self.over.wait()
+        if self.error is not None:
+            raise self.error
+        return self._result
+
+
+class PlanGroup:
     """The devices of a plan in one process group, as one of them sees them."""
 
-    def __init__(self, seat: Seat, deadline: Deadline) -> None:
-        self.device = seat.device
-        members = tuple(sorted(seat.rank_of, key=seat.rank_of.__getitem__))
+    def __init__(self, context: RankContext, deadline: Deadline) -> None:
+        self.device = context.device
+        devices = tuple(sorted(context.rank_of, key=context.rank_of.__getitem__))
         try:
-            self.own = _own_group("control", seat, members, deadline)
-            self.down = _own_group("down", seat, members, deadline)
+            control = _own_group("control", context, devices, deadline)
+            low = _own_group("down", context, devices, deadline)
         except RuntimeError as error:
             raise LateError(
-                f"device {self.device}: the devices {list(members)} did not all come within "
+                f"device {self.device}: the devices {list(devices)} did not all come within "
                 f"{deadline.timeout_s:g} s; every one of them must call run_rank"
             ) from error
-        self.control = Control(self.own, members, self.device)
-        down = Wire(self.down, {device: rank for rank, device in enumerate(members)})
-        self.wire = Duplex(self.device, Wire(seat.group, seat.rank_of), down)
+        self.groups = (control, low)  # a Wire does not keep its group
+        self.control = Control(control, devices, self.device)
+        down = Wire(low, {device: rank for rank, device in enumerate(devices)})
+        self.wire = Duplex(self.device, Wire(context.group, context.rank_of), down)
         self.agreed: set[bytes] = set()
         self.calls = 0
-        self.last: Turn | None = None
+        self.last: Handle | None = None
 
     def agree(self, plan: Plan, carrier: str, deadline: Deadline) -> None:
         """Make sure that all devices run this plan alike, the first time that it is run."""
-        digest = hashlib.sha256(_known(plan).digest + carrier.encode()).digest()
+        digest = hashlib.sha256(compiled(plan).digest + carrier.encode()).digest()
         if digest in self.agreed:
             return
-        said = self.meet(digest, deadline)
-        if len(set(said.values())) > 1:
+        words = self.meet(digest, deadline)
+        if len(set(words.values())) > 1:
             plans: dict[bytes, list[int]] = {}
-            for device, word in said.items():
+            for device, word in words.items():
                 plans.setdefault(word, []).append(device)
             which = "; ".join(
                 f"devices {devices} run plan {word.hex()[:12]}" for word, devices in plans.items()
@@ -162,45 +155,55 @@ class Crew:
         try:
             return self.control.meet(word, deadline)
         except PeerError as error:
-            self.last = Turn(error)
+            self.last = Handle(error=error)
             raise
 
     def start(
-        self, plan: Plan, seat: Seat, pieces: Pieces, deadline: Deadline, observe: Observer | None
-    ) -> Turn:
+        self,
+        plan: Plan,
+        context: RankContext,
+        pieces: RankPieces,
+        deadline: Deadline,
+        observe: Observer | None,
+    ) -> Handle:
         """Carry the plan out when all earlier calls are over, on a thread of its own."""
-        carry = self._carrier(plan, seat, pieces, deadline, observe)
-        turn, before = Turn(), self.last
-        self.last = turn
+        carry_out = self._carrier(plan, context, pieces, deadline, observe)
+        handle = Handle(pieces.target if len(plan.tasks) > 1 else pieces.target[0])
+        before, self.last = self.last, handle
 
         def work() -> None:
             try:
                 _await(before, deadline)
-                carry()
+                carry_out()
             except BaseException as error:
-                turn.error = error
+                handle.error = error
             finally:
-                turn.over.set()
+                handle.over.set()
 
         threading.Thread(target=work, daemon=True).start()
-        return turn
+        return handle
 
     def _carrier(
-        self, plan: Plan, seat: Seat, pieces: Pieces, deadline: Deadline, observe: Observer | None
+        self,
+        plan: Plan,
+        context: RankContext,
+        pieces: RankPieces,
+        deadline: Deadline,
+        observe: Observer | None,
     ) -> Callable[[], None]:
         """What carries the plan out; made by the caller's thread, run by another."""
-        known, memory = _known(plan), Memory(pieces)
-        program = known.program(plan, self.device)
+        program, memory = compiled(plan).program(plan, self.device), Memory(pieces)
         self.calls += 1
-        if seat.carrier == "lanes":
-            return Call(program, memory, self.wire, self.control, self.calls, deadline, observe).run
-        rounds = known.rounds(plan, seat.carrier)
-        ways = Ways(seat.group, seat.rank_of, communicators_of(seat.group), seat.on)
-        needed = casts_of(rounds, seat.rank_of)
-        if ways.communicators.lack(needed):
+        if context.carrier == "lanes":
+            number = self.calls
+            call = LaneCall(program, memory, self.wire, self.control, number, deadline, observe)
+            return call.run
+        rounds = compiled(plan).rounds(plan, context.carrier)
+        needed = broadcast_groups(rounds, context.rank_of)
+        if communicators_of(context.group).lack(needed):
             _await(self.last, deadline)
-            make_communicators(needed, ways)
-        return BatchCall(rounds, program, memory, ways, deadline, observe).on_stream()
+            make_communicators(needed, context)
+        return BatchCall(rounds, program, memory, context, deadline, observe).on_stream()
 
 
 def prepare(
@@ -216,62 +219,54 @@ def prepare(
     Else all those ranks call this before, for the same plans in the same order: torch makes
     process groups, and NCCL its communicators, with all ranks at once. What is made is kept.
     """
-    whole = default_group(group)
-    how, on = find_carrier(whole, carrier)
-    if how != "lanes":
+    group = default_group(group)
+    carrier, on = resolve_carrier(group, carrier)
+    if carrier != "lanes":
         rank_of = ranks_of(plan, ranks)
-        needed = casts_of(_known(plan).rounds(plan, how), rank_of)
-        communicators_of(whole).make(needed, on)
+        needed = broadcast_groups(compiled(plan).rounds(plan, carrier), rank_of)
+        communicators_of(group).make(needed, on)
 
 
-def _own_group(use: str, seat: Seat, members: tuple[int, ...], deadline: Deadline) -> Any:
+def _own_group(use: str, context: RankContext, devices: tuple[int, ...], deadline: Deadline) -> Any:
     """A gloo group of the devices of a plan alone; the other ranks do not call.
 
     Named after its devices and ranks. ``new_group(use_local_synchronization=True)`` puts the
     number of groups that a rank has made before into the name, which differs between ranks that
     took part in different plans, and they would wait for each other in vain.
     """
-    dist = need("torch.distributed", "run", "running a plan on processes")
-    name = f"reshard_lab/{use}/" + ",".join(f"{d}:{seat.rank_of[d]}" for d in members)
-    store = dist.PrefixStore(name, seat.group.get_group_store())
+    _, dist = torch_modules()
+    name = f"reshard_lab/{use}/" + ",".join(f"{d}:{context.rank_of[d]}" for d in devices)
+    store = dist.PrefixStore(name, context.group.get_group_store())
     timeout = timedelta(seconds=deadline.left())
-    return dist.ProcessGroupGloo(store, members.index(seat.device), len(members), timeout)
+    return dist.ProcessGroupGloo(store, devices.index(context.device), len(devices), timeout)
 
 
-def _await(turn: Turn | None, deadline: Deadline) -> None:
+def _await(call: Handle | None, deadline: Deadline) -> None:
     """Until an earlier call is over; raises if it failed."""
-    if turn is None:
+    if call is None:
         return
-    if not turn.over.wait(deadline.left()):
+    if not call.over.wait(deadline.left()):
         raise LateError(f"an earlier call was not over within {deadline.timeout_s:g} s")
-    if turn.error is not None:
+    if call.error is not None:
         raise ReshardError(
-            f"an earlier call on this group failed ({turn.error}); start over with a new group"
-        ) from turn.error
+            f"an earlier call on this group failed ({call.error}); start over with a new group"
+        ) from call.error
 
 
-_COMMUNICATORS: weakref.WeakKeyDictionary[Any, Communicators] = weakref.WeakKeyDictionary()
+_PLAN_GROUPS: weakref.WeakKeyDictionary[Any, dict[Any, PlanGroup]] = weakref.WeakKeyDictionary()
 
 
-def communicators_of(group: Any) -> Communicators:
-    """Those made for ``group`` so far."""
-    return _COMMUNICATORS.setdefault(group, Communicators(group))
+def plan_group(plan: Plan, context: RankContext, deadline: Deadline) -> PlanGroup:
+    """The group of the plan's devices, agreed on the plan; made anew for new ranks only."""
+    groups = _PLAN_GROUPS.setdefault(context.group, {})
+    key = tuple(sorted(context.rank_of.items()))
+    if key not in groups:
+        groups[key] = PlanGroup(context, deadline)
+    groups[key].agree(plan, context.carrier, deadline)
+    return groups[key]
 
 
-_CREWS: weakref.WeakKeyDictionary[Any, dict[Any, Crew]] = weakref.WeakKeyDictionary()
-
-
-def join(plan: Plan, seat: Seat, deadline: Deadline) -> Crew:
-    """The crew of ``plan`` in its group, agreed on the plan; made anew for new ranks only."""
-    crews = _CREWS.setdefault(seat.group, {})
-    key = tuple(sorted(seat.rank_of.items()))
-    if key not in crews:
-        crews[key] = Crew(seat, deadline)
-    crews[key].agree(plan, seat.carrier, deadline)
-    return crews[key]
-
-
-class _Known:
+class CompiledPlan:
     """What is worked out once a plan: that it is right, its digest, its devices' programs."""
 
     def __init__(self, plan: Plan) -> None:
@@ -293,13 +288,14 @@ class _Known:
         return self._rounds[carrier]
 
 
-_PLANS: dict[int, tuple[weakref.ref[Plan], _Known]] = {}
+_COMPILED: dict[int, tuple[weakref.ref[Plan], CompiledPlan]] = {}
 """By identity, as long as the plan lives: comparing plans takes longer than working with them."""
 
 
-def _known(plan: Plan) -> _Known:
+def compiled(plan: Plan) -> CompiledPlan:
+    """The plan, compiled and kept."""
     key = id(plan)
-    if key not in _PLANS:
-        forget = weakref.ref(plan, lambda _: _PLANS.pop(key, None))
-        _PLANS[key] = (forget, _Known(plan))
-    return _PLANS[key][1]
+    if key not in _COMPILED:
+        forget = weakref.ref(plan, lambda _: _COMPILED.pop(key, None))
+        _COMPILED[key] = (forget, CompiledPlan(plan))
+    return _COMPILED[key][1]

@@ -10,12 +10,14 @@ A plan without an order is put into one here. Pure bookkeeping on plain numbers.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterator
+from collections import Counter
 from typing import NamedTuple
+
+import numpy as np
 
 from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
+from reshard_lab.planning.hops import Waits
 from reshard_lab.planning.memory import messages, staged_ends
 from reshard_lab.transfer import Transfer
 
@@ -27,8 +29,8 @@ class Op(NamedTuple):
     """One operation, of all devices that take part in it."""
 
     kind: str
-    """``"copy"`` (local), ``"hop"`` (a message down one hop), ``"token"`` or ``"cast"`` (a message
-    to all devices of the path, by the backend's own broadcast)."""
+    """``"copy"`` (local), ``"hop"`` (a message down one hop), ``"token"`` or
+    ``"broadcast"`` (a message to all devices of the path, by the backend's own broadcast)."""
     transfer: int
     devices: tuple[int, ...]
     """The sender first; one for a copy."""
@@ -51,28 +53,27 @@ def rounds_of(plan: Plan, collective: bool) -> Rounds:
     Raises ReshardError where the lanes of a plan that was edited by hand keep a chain from being
     carried in one go.
     """
-    return _Rounds(plan, collective).make()
+    return _RoundBuilder(plan, collective).build()
 
 
-class _Rounds:
+class _RoundBuilder:
     """The state while rounds are given out."""
 
     def __init__(self, plan: Plan, collective: bool) -> None:
         self.plan = plan
         alone = Counter(t.stage for t in plan.transfers)
-        self.cast = [collective and len(t.path) > 2 and alone[t.stage] == 1 for t in plan.transfers]
-        staged: dict[int, int] = {}
-        for end in staged_ends(plan):
-            staged[end.transfer] = end.nbytes
-        self.staged = staged
+        self.broadcast = [
+            collective and len(t.path) > 2 and alone[t.stage] == 1 for t in plan.transfers
+        ]
+        self.staged = {end.transfer: end.nbytes for end in staged_ends(plan)}
         self.rounds: list[list[Op]] = []
         self.free: Counter[tuple[int, str]] = Counter()  # first round in which a lane is free
         self.load: Counter[tuple[int, int]] = Counter()  # operations of a device in a round
         self.over: dict[int, int] = {}  # first round in which a transfer is complete
-        self.told: dict[tuple[int, int], int] = {}  # the same, as another device knows it
+        self.known: dict[tuple[int, int], int] = {}  # the same, as another device knows it
         self.hops: dict[tuple[int, int], list[int]] = {}  # rounds of the messages of a hop
 
-    def make(self) -> Rounds:
+    def build(self) -> Rounds:
         """All rounds."""
         for number, hop in self._order():
             t = self.plan.transfers[number]
@@ -80,8 +81,8 @@ class _Rounds:
                 at = self._ready(t)
                 self._put(at, Op("copy", t.id, t.path, 0, 1))
                 self.over[t.id] = at + 1
-            elif self.cast[number]:
-                self._cast(t)
+            elif self.broadcast[number]:
+                self._broadcast(t)
             else:
                 self._hop(t, hop)
         return tuple(tuple(ops) for ops in self.rounds)
@@ -102,14 +103,14 @@ class _Rounds:
         if hop == len(t.path) - 2:
             self.over[t.id] = earliest
 
-    def _cast(self, t: Transfer) -> None:
+    def _broadcast(self, t: Transfer) -> None:
         lanes = [(d, "send") for d in t.path[:-1]] + [(d, "recv") for d in t.path[1:]]
         at = max(self._ready(t), *(self.free[lane] for lane in lanes))
         # No more is staged than a chain in chunks would, and nothing is cut where nothing is.
         staged = self.staged.get(t.id, t.nbytes)
         count = -(-t.nbytes // staged)
         for message in range(count):
-            self._put(at + message, Op("cast", t.id, t.path, message, count))
+            self._put(at + message, Op("broadcast", t.id, t.path, message, count))
         for lane in lanes:
             self.free[lane] = at + count
         self.over[t.id] = at + count
@@ -122,10 +123,10 @@ class _Rounds:
             if at == t.path[0]:
                 ready = max(ready, self.over[other])
                 continue
-            if (other, t.path[0]) not in self.told:
+            if (other, t.path[0]) not in self.known:
                 op = Op("token", other, (at, t.path[0]), 0, 1)
-                self.told[other, t.path[0]] = self._put_within(self.over[other], op) + 1
-            ready = max(ready, self.told[other, t.path[0]])
+                self.known[other, t.path[0]] = self._put_within(self.over[other], op) + 1
+            ready = max(ready, self.known[other, t.path[0]])
         return ready
 
     def _put_within(self, earliest: int, op: Op) -> int:
@@ -143,49 +144,18 @@ class _Rounds:
         self.rounds[at].append(op)
 
     def _order(self) -> list[tuple[int, int]]:
-        """(transfer, hop) so that each comes after all that it waits for; a cast is one hop."""
-        transfers = self.plan.transfers
-        count = [
-            1 if cast else max(1, len(t.path) - 1)
-            for t, cast in zip(transfers, self.cast, strict=True)
-        ]
-        waits = {(t.id, hop): 0 for t in transfers for hop in range(count[t.id])}
-        unlocks: dict[tuple[int, int], list[tuple[int, int]]] = {node: [] for node in waits}
-        for first, then in self._edges(count):
-            unlocks[first].append(then)
-            waits[then] += 1
-        ready = deque(node for node, n in waits.items() if not n)
-        order = []
-        while ready:
-            node = ready.popleft()
-            order.append(node)
-            for then in unlocks[node]:
-                waits[then] -= 1
-                if not waits[then]:
-                    ready.append(then)
-        if len(order) < len(waits):
-            stuck = next(n for (n, _), left in waits.items() if left and self.cast[n])
+        """(transfer, hop) so that each comes after all that it waits for; a broadcast is one."""
+        hops, waits = self.plan.hops, self.plan.hops.waits
+        one = np.array(self.broadcast, dtype=bool)[hops.transfer]
+        node = np.where(one, hops.first[hops.transfer], np.arange(len(hops)))
+        earlier, later = node[waits.earlier], node[waits.later]
+        between = earlier != later
+        order = Waits.of(len(hops), earlier[between], later[between], waits.kind[between]).order()
+        if len(order) < len(hops):
+            missing = np.setdiff1d(np.flatnonzero(one), order)
             raise ReshardError(
-                f"transfer {stuck} cannot be carried by one broadcast: its devices do other things "
-                "of the plan between its hops; use carrier='chain'"
+                f"transfer {hops.transfer[missing[0]]} cannot be carried by one broadcast: its "
+                "devices do other things of the plan between its hops; use carrier='chain'"
             )
-        return order
-
-    def _edges(self, count: list[int]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-        """Pairs of which the first comes before the second."""
-        for t in self.plan.transfers:
-            for hop in range(1, count[t.id]):
-                yield (t.id, hop - 1), (t.id, hop)
-            for other in t.after:
-                yield (other, count[other] - 1), (t.id, 0)
-        for device, steps in self.plan.programs.items() if self.plan.ordered else ():
-            last: dict[str, tuple[int, int]] = {}
-            for step in steps:
-                if step.op == "copy":
-                    continue
-                place = self.plan.transfers[step.transfer].path.index(device)
-                hop = 0 if self.cast[step.transfer] else place - (step.op == "recv")
-                node = (step.transfer, hop)
-                if last.get(step.op, node) != node:
-                    yield last[step.op], node
-                last[step.op] = node
+        pairs = zip(hops.transfer[order].tolist(), hops.hop[order].tolist(), strict=True)
+        return [pair for pair, row in zip(pairs, order, strict=True) if node[row] == row]

@@ -17,9 +17,9 @@ from typing import Any
 from reshard_lab.errors import ReshardError, check_choice, check_int, need
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.calls import Deadline
+from reshard_lab.runtime.context import CARRIERS, devices_of
 from reshard_lab.runtime.measure import Measurement, environment, measurement
 from reshard_lab.runtime.process import die_with
-from reshard_lab.runtime.seat import CARRIERS, devices_of
 from reshard_lab.runtime.trial import Trial
 from reshard_lab.units import format_seconds, parse_seconds
 
@@ -100,7 +100,7 @@ def carry_out(args: argparse.Namespace) -> dict[str, Any] | None:
     times = []
     for number in range(args.warmup + args.repeats):
         mine, _ = trial.repeat()
-        words = trial.crew.meet(struct.pack("d", mine), Deadline(timeout_s))
+        words = trial.group.meet(struct.pack("d", mine), Deadline(timeout_s))
         slowest = max(struct.unpack("d", word[:8])[0] for word in words.values())
         times.append(slowest)
         if rank == 0:

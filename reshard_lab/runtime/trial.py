@@ -10,11 +10,12 @@ from reshard_lab.boxes import Box, box_shape, box_text
 from reshard_lab.errors import ReshardError, check_int, need, short
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import oracle
+from reshard_lab.runtime.arrays import bytes_of
 from reshard_lab.runtime.calls import Deadline
-from reshard_lab.runtime.lanes import Observer
+from reshard_lab.runtime.context import devices_of, resolve_rank
 from reshard_lab.runtime.measure import cpu_ticks
-from reshard_lab.runtime.pieces import bytes_of
-from reshard_lab.runtime.rank import devices_of, find_seat, join, run_rank
+from reshard_lab.runtime.program import Observer
+from reshard_lab.runtime.rank import plan_group, run_rank
 
 _SEED_STEP = 7919  # tensors of one plan hold different data
 
@@ -59,8 +60,8 @@ class Trial:
     ) -> None:
         self.plan, self.device, self.ranks = plan, device, ranks
         self.timeout_s, self.observe, self.carrier = timeout_s, observe, carrier
-        seat = find_seat(plan, None, ranks, carrier)
-        self.on, self.how = seat.on, seat.carrier
+        context = resolve_rank(plan, None, ranks, carrier)
+        self.on, self.how = context.on, context.carrier
         self.seeds = [seed + _SEED_STEP * number for number in range(len(plan.tasks))]
         self.boxes = [t.dst.boxes(t.shape).get(device) for t in plan.tasks]
         held = [t.src.boxes(t.shape).get(device) for t in plan.tasks]
@@ -71,7 +72,7 @@ class Trial:
                 made = oracle.pattern(task.shape, task.dtype, box, self.seeds[number])
                 torch = need("torch", "run", "running a plan on processes")
                 bytes_of(self.source[number]).copy_(torch.from_numpy(made))
-        self.crew = join(plan, seat, Deadline(timeout_s))
+        self.group = plan_group(plan, context, Deadline(timeout_s))
 
     def repeat(self) -> tuple[float, list[int] | None]:
         """Seconds from the barrier to the end of this device's part; the result is checked.
@@ -83,7 +84,7 @@ class Trial:
             if tensor is not None:
                 bytes_of(tensor).fill_(oracle.POISON)
         last = self.device == devices_of(self.plan)[-1]
-        self.crew.meet(b"barrier", Deadline(self.timeout_s))
+        self.group.meet(b"barrier", Deadline(self.timeout_s))
         elapsed = _stopwatch(self.on)
         before = cpu_ticks() if last else None
         run_rank(

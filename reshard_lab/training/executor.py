@@ -24,9 +24,10 @@ from reshard_lab.pipelining.ops import FORWARD
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import run_rank
 from reshard_lab.runtime.calls import CallState, Deadline
+from reshard_lab.runtime.context import resolve_rank
 from reshard_lab.runtime.measure import cpu_ticks
 from reshard_lab.runtime.protocol import Progress
-from reshard_lab.runtime.rank import find_seat, join
+from reshard_lab.runtime.rank import plan_group
 from reshard_lab.training.collectives import ProcessGroups, TensorParallel, barrier
 from reshard_lab.training.compute import (
     Compute,
@@ -164,7 +165,7 @@ class StepExecutor:
                     read[number] = Plan.from_json(folder / PLAN.format(number))
                 plan = plans[tensor, forward] = read[number]
                 group, ranks = self.groups.links[ends if forward else ends[::-1]]
-                join(plan, find_seat(plan, group, ranks), deadline)
+                plan_group(plan, resolve_rank(plan, group, ranks), deadline)
         return plans
 
     def step(self) -> StepRecord:

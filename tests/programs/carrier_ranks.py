@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 import reshard_lab as rl
 from programs.runtime_ranks import filled, right, run_all, simple_plan
-from reshard_lab.runtime import prepare, rank, run_rank
-from reshard_lab.runtime.rank import devices_of
+from reshard_lab.runtime import prepare, run_rank
+from reshard_lab.runtime.context import communicators_of, devices_of
 from support.random_tasks import random_plan
 
 PLANS = [random_plan(seed) for seed in range(60)]
@@ -63,7 +63,7 @@ def groups_are_kept(me):
     good = [carried(chains(), me, "broadcast") for _ in range(2)]
     good.append(carried(chains((9, 2)), me, "broadcast"))
     group = dist.group.WORLD
-    return [all(good), len(made), len(rank.communicators_of(group).made)]
+    return [all(good), len(made), len(communicators_of(group).groups)]
 
 
 def unprepared(me):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from reshard_lab import worker
 from reshard_lab.runtime import trial
-from reshard_lab.runtime.pieces import bytes_of
+from reshard_lab.runtime.arrays import bytes_of
 
 healthy_init, healthy_observe = worker.Worker.__init__, worker.Worker.observe
 healthy_begin, healthy_repeat = trial.Trial.__init__, trial.Trial.repeat

@@ -24,8 +24,8 @@ import torch.distributed as dist
 import reshard_lab as rl
 from reshard_lab.boxes import box_shape
 from reshard_lab.runtime import oracle, run_rank
-from reshard_lab.runtime.pieces import bytes_of
-from reshard_lab.runtime.rank import devices_of
+from reshard_lab.runtime.arrays import bytes_of
+from reshard_lab.runtime.context import devices_of
 from support import random_tasks
 
 SCENARIOS = {}

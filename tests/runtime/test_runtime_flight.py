@@ -8,11 +8,10 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab.planning.memory import messages
-from reshard_lab.runtime.calls import Deadline
-from reshard_lab.runtime.control import Control, Tokens, TransferState
-from reshard_lab.runtime.lanes import Call
-from reshard_lab.runtime.pieces import Memory, check_pieces
-from reshard_lab.runtime.program import Compiler
+from reshard_lab.runtime.arrays import check_pieces
+from reshard_lab.runtime.calls import Control, Deadline
+from reshard_lab.runtime.lanes import LaneCall, Tokens, TransferState
+from reshard_lab.runtime.program import Compiler, Memory
 
 torch = pytest.importorskip("torch")
 EACH_WAY, WORDS = 48, 32  # 2 x 48 + 32 = 128
@@ -60,7 +59,7 @@ def carried(plan, device, given):
     wire = Wire()
     memory = Memory(check_pieces(plan, device, given, None))
     control = SimpleNamespace(torch=torch, me=device, wire=Wire())
-    Call(Compiler(plan).compile(device), memory, wire, control, 1, Deadline(20), None).run()
+    LaneCall(Compiler(plan).compile(device), memory, wire, control, 1, Deadline(20), None).run()
     assert not +wire.under_way
     return wire
 

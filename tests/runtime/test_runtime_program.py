@@ -6,9 +6,9 @@ import pytest
 import reshard_lab as rl
 from reshard_lab.boxes import box_shape, box_volume, slices_within, span_boxes
 from reshard_lab.planning.memory import IN_FLIGHT, MESSAGE_BYTES
-from reshard_lab.runtime.pieces import Memory, Pieces, bytes_of, check_pieces
-from reshard_lab.runtime.program import Compiler, Move
-from reshard_lab.runtime.rank import devices_of
+from reshard_lab.runtime.arrays import RankPieces, bytes_of, check_pieces
+from reshard_lab.runtime.context import devices_of
+from reshard_lab.runtime.program import Compiler, HopEnd, Memory
 from reshard_lab.units import ITEMSIZE
 from support.random_tasks import random_plan
 
@@ -52,14 +52,14 @@ def test_messages_lie_where_slicing_says(seed):
                     continue
                 tensors.append(torch.empty(box_shape(box), dtype=getattr(torch, task.dtype)))
                 bytes_of(tensors[-1]).copy_(torch.from_numpy(values))
-        memory = Memory(Pieces(source, target))
+        memory = Memory(RankPieces(source, target))
         for move in (*program.sends, *program.recvs):
-            at = bytes_in_piece(plan, plan.transfers[move.transfer], move.place, device)
+            at = bytes_in_piece(plan, plan.transfers[move.transfer], move.buffer, device)
             assert len(at) == move.nbytes
-            flat = memory.flat[move.place.side, move.place.task]
+            flat = memory.flat[move.buffer.side, move.buffer.task]
             for i in range(move.messages):
                 lo, hi = move.edge(i), move.edge(i + 1)
-                if move.place.offset is not None:
+                if move.buffer.offset is not None:
                     view = memory.view(move, lo, hi)
                     assert view.data_ptr() == flat.data_ptr() + at[lo]
                     assert np.array_equal(view.numpy(), flat.numpy()[at[lo:hi]])
@@ -74,10 +74,10 @@ def test_messages_lie_where_slicing_says(seed):
                 memory.unpack(move, lo, hi, into)
                 assert np.array_equal(flat.numpy(), before)
         for move in program.copies:
-            from_at = bytes_in_piece(plan, plan.transfers[move.transfer], move.place, device)
+            from_at = bytes_in_piece(plan, plan.transfers[move.transfer], move.buffer, device)
             to_at = bytes_in_piece(plan, plan.transfers[move.transfer], move.target, device)
             memory.copy(move)
-            read = memory.flat["src", move.place.task].numpy()[from_at]
+            read = memory.flat["src", move.buffer.task].numpy()[from_at]
             assert np.array_equal(memory.flat["dst", move.target.task].numpy()[to_at], read)
 
 
@@ -97,7 +97,7 @@ def test_staging_is_what_the_plan_counts(seed):
         ]
         assert plan.peak_bytes[device] == held + sum(lanes)
         for move in (*program.sends, *program.recvs):
-            assert (move.staged == 0) == (move.place.offset is not None)
+            assert (move.staged == 0) == (move.buffer.offset is not None)
             check_slots(move)
 
 
@@ -117,7 +117,7 @@ def check_slots(move):
 def test_slots_of_messages_of_uneven_length(nbytes, messages):
     slot = -(-nbytes // messages)
     staged = min(nbytes, IN_FLIGHT * slot)
-    check_slots(Move(0, 0, 1, nbytes, messages, None, None, staged, False, True, (), (), ()))
+    check_slots(HopEnd(0, 0, 1, nbytes, messages, None, None, staged, False, True, (), (), ()))
 
 
 def test_long_payloads_are_cut_into_messages():
@@ -140,8 +140,8 @@ def test_waits_are_told_by_the_last_device_of_the_transfer():
     assert first.path == (0, 4, 5) and second.path == (2, 4, 5) and second.after == (0,)
     made = programs(plan)
     assert made[2].awaited == [(5, 0)]
-    assert [m.tell for m in made[5].recvs] == [(2,), ()]
-    assert [m.tell for m in made[4].recvs] == [(), ()]
+    assert [m.notify for m in made[5].recvs] == [(2,), ()]
+    assert [m.notify for m in made[4].recvs] == [(), ()]
     assert [m.last for m in made[4].recvs] == [False, False]
     assert [m.forward for m in made[4].sends] == [True, True]
 
@@ -152,7 +152,7 @@ def test_a_wait_for_what_ends_at_the_same_device_needs_no_word():
     plan = rl.plan(rl.ReshardingTask((8,), "int8", src, dst, cluster), "local_allgather")
     ring = [m for p in programs(plan).values() for m in p.sends if m.local]
     assert ring and all(t in m.local for m in ring for t in m.local)
-    assert {m.place.side for m in ring} == {"dst"}
+    assert {m.buffer.side for m in ring} == {"dst"}
 
 
 @pytest.fixture

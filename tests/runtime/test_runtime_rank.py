@@ -6,8 +6,7 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab.planning.memory import messages
-from reshard_lab.runtime.calls import CallState, Deadline, LateError, Stopped
-from reshard_lab.runtime.control import Duplex
+from reshard_lab.runtime.calls import CallState, Deadline, Duplex, LateError, Stopped
 from support import rank_programs
 from support.random_tasks import traced_plans
 

@@ -9,10 +9,10 @@ import pytest
 import reshard_lab as rl
 from reshard_lab.planning.memory import messages
 from reshard_lab.runtime import batches
+from reshard_lab.runtime.arrays import check_pieces
 from reshard_lab.runtime.calls import Deadline
-from reshard_lab.runtime.pieces import Memory, check_pieces
-from reshard_lab.runtime.program import Compiler
-from reshard_lab.runtime.rank import devices_of
+from reshard_lab.runtime.context import RankContext, communicators_of, devices_of
+from reshard_lab.runtime.program import Compiler, Memory
 from reshard_lab.runtime.rounds import BATCH, rounds_of
 from support.random_tasks import random_plan
 from support.rounds import placed
@@ -23,10 +23,10 @@ PLANS += [
     for plan in PLANS[:12]
     for scheduler in ("split", "concurrent")
 ]
-WITH_CASTS = [
+WITH_BROADCASTS = [
     n
     for n, plan in enumerate(PLANS)
-    if any(op.kind == "cast" for ops in rounds_of(plan, True) for op in ops)
+    if any(op.kind == "broadcast" for ops in rounds_of(plan, True) for op in ops)
 ]
 WITH_TOKENS = [
     n
@@ -37,7 +37,7 @@ WITH_TOKENS = [
 
 def test_the_random_plans_have_what_is_to_be_tested():
     kinds = Counter(op.kind for plan in PLANS for _, op in placed(rounds_of(plan, True)))
-    assert min(kinds[kind] for kind in ("copy", "hop", "token", "cast")) > 10
+    assert min(kinds[kind] for kind in ("copy", "hop", "token", "broadcast")) > 10
 
 
 @pytest.mark.parametrize("collective", [False, True])
@@ -45,7 +45,7 @@ def test_every_message_of_every_hop_is_there_once(collective):
     for plan in PLANS:
         found = Counter()
         for _, op in placed(rounds_of(plan, collective)):
-            if op.kind == "cast":
+            if op.kind == "broadcast":
                 found.update((op.transfer, a, b) for a, b in pairwise(op.devices))
                 assert op.devices == plan.transfers[op.transfer].path
             elif op.kind != "token":
@@ -53,7 +53,7 @@ def test_every_message_of_every_hop_is_there_once(collective):
         cast = {
             op.transfer: op.messages
             for _, op in placed(rounds_of(plan, collective))
-            if op.kind == "cast"
+            if op.kind == "broadcast"
         }
         expected = Counter()
         for t in plan.transfers:
@@ -73,7 +73,7 @@ def test_lanes_keep_the_order_of_the_plan_and_one_message_at_a_time(collective):
                 done = [
                     (at, op.transfer)
                     for at, op in placed(rounds)
-                    if op.kind in ("hop", "cast") and device in op.devices[end]
+                    if op.kind in ("hop", "broadcast") and device in op.devices[end]
                 ]
                 assert len({at for at, _ in done}) == len(done)
                 if not plan.ordered:
@@ -129,14 +129,14 @@ def test_a_chain_is_pipelined():
     """K chunks down h hops take K + h - 1 rounds, not K times h."""
     assert len(rounds_of(chain_plan(), collective=False)) == 10 + 4 - 1
     (ops,) = rounds_of(chain_plan(), collective=True)
-    assert [op.kind for op in ops] == ["cast"]
+    assert [op.kind for op in ops] == ["broadcast"]
 
 
 def test_a_broadcast_of_scattered_data_stages_no_more_than_its_chunks():
     cluster = rl.Cluster(hosts=3, devices_per_host=2)
     src, dst = rl.Layout(rl.Mesh([0]), "RR"), rl.Layout(rl.Mesh([[2, 3], [4, 5]]), "RS0")
     plan = rl.plan(rl.ReshardingTask((64, 100), "uint8", src, dst, cluster), chunks=8)
-    casts = [op for _, op in placed(rounds_of(plan, True)) if op.kind == "cast"]
+    casts = [op for _, op in placed(rounds_of(plan, True)) if op.kind == "broadcast"]
     assert {op.messages for op in casts} == {4}  # two chunks of eight at a time
 
 
@@ -198,7 +198,7 @@ class Recorder:
             return group
 
         def broadcast(data, group, group_src, async_op):
-            self.calls.append(("cast", self.ranks[group], group_src, data.numel()))
+            self.calls.append(("broadcast", self.ranks[group], group_src, data.numel()))
             return cast(data, group=group, group_src=group_src, async_op=async_op)
 
         def batched(posts):
@@ -225,9 +225,10 @@ def record(plan, rank, size, collective, patch):
         group, on = dist.group.WORLD, torch.device("cpu")
         rounds = rounds_of(plan, collective)
         devices = devices_of(plan)
-        ways = batches.Ways(group, {d: d for d in devices}, batches.Communicators(group), on)
+        carrier = "broadcast" if collective else "chain"
+        context = RankContext(group, {d: d for d in devices}, rank, carrier, on)
         for _ in range(2):
-            ways.communicators.make(batches.casts_of(rounds, ways.rank_of), on)
+            communicators_of(group).make(batches.broadcast_groups(rounds, context.rank_of), on)
             if rank in devices:
                 pieces = [
                     None
@@ -237,7 +238,7 @@ def record(plan, rank, size, collective, patch):
                 ]
                 memory = Memory(check_pieces(plan, rank, pieces, None, on))
                 program = Compiler(plan).compile(rank)
-                batches.BatchCall(rounds, program, memory, ways, Deadline(60), None).run()
+                batches.BatchCall(rounds, program, memory, context, Deadline(60), None).run()
         return recorder
     finally:
         patch.undo()
@@ -265,7 +266,7 @@ def rendezvous(calls):
 
     def done(rank):
         call = calls[rank][at[rank]]
-        if call[0] == "cast":
+        if call[0] == "broadcast":
             return all(
                 at[other] < len(calls[other]) and calls[other][at[other]] == call
                 for other in call[1]
@@ -285,12 +286,16 @@ def rendezvous(calls):
         moved = False
         for rank in calls:
             post(rank)
-        casts = {r for r in calls if at[r] < len(calls[r]) and calls[r][at[r]][0] == "cast"}
+        casts = {r for r in calls if at[r] < len(calls[r]) and calls[r][at[r]][0] == "broadcast"}
         for rank in [r for r in calls if at[r] < len(calls[r]) and r not in casts and done(r)]:
             at[rank] += 1
             moved = True
         for rank in casts:
-            if at[rank] < len(calls[rank]) and calls[rank][at[rank]][0] == "cast" and done(rank):
+            if (
+                at[rank] < len(calls[rank])
+                and calls[rank][at[rank]][0] == "broadcast"
+                and done(rank)
+            ):
                 for other in calls[rank][at[rank]][1]:
                     at[other] += 1
                 moved = True
@@ -299,7 +304,7 @@ def rendezvous(calls):
 
 
 @pytest.mark.parametrize("collective", [False, True])
-@pytest.mark.parametrize("seed", [*WITH_CASTS[:5], *WITH_TOKENS[:5]])
+@pytest.mark.parametrize("seed", [*WITH_BROADCASTS[:5], *WITH_TOKENS[:5]])
 def test_what_the_ranks_ask_for_fits_together(seed, collective, monkeypatch):
     plan, size = PLANS[seed], 8
     asked = {rank: record(plan, rank, size, collective, monkeypatch) for rank in range(size)}
@@ -319,8 +324,8 @@ def test_the_fake_rendezvous_notices_what_does_not_fit():
     }
     assert set(rendezvous(crossed)) == {0, 1}
     casts = {
-        0: [("cast", (0, 1), 0, 4), ("cast", (0, 1), 1, 4)],
-        1: [("cast", (0, 1), 1, 4), ("cast", (0, 1), 0, 4)],
+        0: [("broadcast", (0, 1), 0, 4), ("broadcast", (0, 1), 1, 4)],
+        1: [("broadcast", (0, 1), 1, 4), ("broadcast", (0, 1), 0, 4)],
     }
     assert set(rendezvous(casts)) == {0, 1}
     with pytest.raises(AssertionError, match="sizes"):

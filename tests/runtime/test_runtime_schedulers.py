@@ -93,16 +93,16 @@ def test_lanes_of_a_device(scheduler):
             program = compiler.compile(device)
             for moves in (program.sends, program.recvs):
                 lanes = program.lanes(moves)
-                listed = itertools.chain.from_iterable(lane.moves for lane in lanes)
+                listed = itertools.chain.from_iterable(lane.ends for lane in lanes)
                 assert list(moves) == sorted(listed, key=lambda m: m.step)
                 peers = {m.peer for m in moves}
                 assert len(lanes) == (bool(moves) if plan.ordered else len(peers))
                 for lane in lanes:
                     assert lane.in_turn != plan.ordered
                     sent = Counter(move.step for move, _ in lane.messages())
-                    assert sent == {move.step: move.messages for move in lane.moves}
+                    assert sent == {move.step: move.messages for move in lane.ends}
                     if not plan.ordered:
-                        assert len({m.peer for m in lane.moves}) == 1
+                        assert len({m.peer for m in lane.ends}) == 1
 
 
 def test_messages_between_two_devices_take_turns():

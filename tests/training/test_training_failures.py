@@ -313,7 +313,7 @@ def test_plans_and_training_on_one_pool(pool, plan):
 
 
 @pytest.mark.distributed
-def test_where_a_device_was_in_an_earlier_errand_does_not_count(pool, plan):
+def test_where_a_device_was_in_an_earlier_job_does_not_count(pool, plan):
     """It dies before it has begun with this one, which has other steps."""
     died = r"device 2 died \(killed by SIGKILL\); "
     assert run(pool).verified

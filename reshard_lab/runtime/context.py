@@ -1,12 +1,14 @@
-"""Where a process sits among the devices of a plan, and what carries its messages."""
+"""This process among the devices of a plan: its rank, its carrier, the groups of its broadcasts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import weakref
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reshard_lab.errors import ReshardError, check_choice, need
+from reshard_lab.errors import ReshardError, check_choice
 from reshard_lab.planning import Plan
+from reshard_lab.runtime.calls import torch_modules
 
 if TYPE_CHECKING:
     import torch
@@ -14,8 +16,8 @@ if TYPE_CHECKING:
 CARRIERS = ("lanes", "broadcast", "chain")
 
 
-class Seat(NamedTuple):
-    """Where this process sits among the devices of a plan."""
+class RankContext(NamedTuple):
+    """What a process has to know to take part in a plan."""
 
     group: Any
     rank_of: dict[int, int]
@@ -27,15 +29,15 @@ class Seat(NamedTuple):
     """Where its pieces are."""
 
 
-def find_seat(
+def resolve_rank(
     plan: Plan, group: Any, ranks: Mapping[int, int] | None, carrier: str | None = None
-) -> Seat:
-    """The seat of this process; raises ReshardError if it has none in ``group``."""
-    dist = need("torch.distributed", "run", "running a plan on processes")
+) -> RankContext:
+    """The context of this process; raises ReshardError if it is no device of the plan."""
+    _, dist = torch_modules()
     if not isinstance(plan, Plan):
         raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {plan!r}")
     group = default_group(group)
-    carrier, on = find_carrier(group, carrier)
+    carrier, on = resolve_carrier(group, carrier)
     size, me = dist.get_world_size(group), dist.get_rank(group)
     rank_of = ranks_of(plan, ranks)
     device_of = {r: d for d, r in rank_of.items()}
@@ -48,12 +50,12 @@ def find_seat(
         raise ReshardError(
             f"rank {me} is no device of the plan; only ranks {sorted(device_of)} call run_rank"
         )
-    return Seat(group, rank_of, device_of[me], carrier, on)
+    return RankContext(group, rank_of, device_of[me], carrier, on)
 
 
 def default_group(group: Any) -> Any:
     """``group``, or the default group; raises if there is none."""
-    dist = need("torch.distributed", "run", "running a plan on processes")
+    _, dist = torch_modules()
     if not dist.is_initialized():
         raise ReshardError(
             "torch.distributed is not initialized; call "
@@ -62,10 +64,9 @@ def default_group(group: Any) -> Any:
     return dist.group.WORLD if group is None else group
 
 
-def find_carrier(group: Any, carrier: str | None) -> tuple[str, torch.device]:
+def resolve_carrier(group: Any, carrier: str | None) -> tuple[str, torch.device]:
     """How messages are carried in ``group``, and where the pieces have to be."""
-    torch = need("torch", "run", "running a plan on processes")
-    dist = need("torch.distributed", "run", "running a plan on processes")
+    torch, dist = torch_modules()
     backends = str(dist.get_backend_config(group))
     nccl, gloo = "cuda:nccl" in backends, "cpu:gloo" in backends
     if not (nccl or gloo):
@@ -93,8 +94,7 @@ def ranks_of(plan: Plan, ranks: Mapping[int, int] | None) -> dict[int, int]:
         raise ReshardError(
             f"ranks has no entry for devices {missing}; give {{device: rank}} for {list(devices)}"
         )
-    rank_of = {d: given[d] for d in devices}
-    return rank_of
+    return {d: given[d] for d in devices}
 
 
 def devices_of(plan: Plan) -> tuple[int, ...]:
@@ -102,3 +102,39 @@ def devices_of(plan: Plan) -> tuple[int, ...]:
     return tuple(
         sorted({d for t in plan.tasks for mesh in (t.src.mesh, t.dst.mesh) for d in mesh.devices})
     )
+
+
+class Communicators:
+    """The process groups that broadcasts of one group's plans use, made once and kept."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = weakref.ref(group)  # torch keeps it until it is destroyed
+        self.groups: dict[tuple[int, ...], Any] = {}
+        """By ranks in the group, ascending."""
+        self.connected = False
+
+    def lack(self, needed: Sequence[tuple[int, ...]]) -> bool:
+        """Whether ``make`` has something to do."""
+        return not (self.connected and all(ranks in self.groups for ranks in needed))
+
+    def make(self, needed: Sequence[tuple[int, ...]], on: torch.device) -> None:
+        """Make what is missing. Called by all ranks of the default group, in the same order."""
+        torch, dist = torch_modules()
+        group = self._group()
+        for ranks in needed:
+            if ranks in self.groups:
+                continue
+            listed = [dist.get_global_rank(group, rank) for rank in ranks]
+            self.groups[ranks] = dist.new_group(listed, backend=dist.get_backend(group))
+        if not self.connected and dist.get_rank(group) >= 0:
+            # The first call of a group connects it, and has to be one of all its ranks.
+            dist.all_reduce(torch.zeros(1, device=on), group=group)
+            self.connected = True
+
+
+_COMMUNICATORS: weakref.WeakKeyDictionary[Any, Communicators] = weakref.WeakKeyDictionary()
+
+
+def communicators_of(group: Any) -> Communicators:
+    """Those made for ``group`` so far."""
+    return _COMMUNICATORS.setdefault(group, Communicators(group))
