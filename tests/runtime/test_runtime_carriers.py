@@ -47,5 +47,7 @@ def test_a_plan_on_some_of_the_ranks_has_to_be_prepared(results):
 def test_a_rank_that_does_not_come_is_noticed_at_the_deadline(results):
     late = results["late"][:2]
     for root, said in enumerate(late):
-        text = rf"device {root}: cast of transfer {root} {root} -> 2 -> 3 .*: not done within 1 s"
+        text = (
+            rf"device {root}: broadcast of transfer {root} {root} -> 2 -> 3 .*: not done within 1 s"
+        )
         assert re.search(text, said["error"]) and said["seconds"] < 4
