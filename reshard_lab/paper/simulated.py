@@ -12,8 +12,8 @@ from reshard_lab.paper.headlines import headlines
 from reshard_lab.paper.pipelines import FIGURE7, Figure4, figure4, figure7, figure9
 from reshard_lab.paper.tables import Table
 from reshard_lab.pipelining import device_speed
+from reshard_lab.plots.activation_memory import draw_memory
 from reshard_lab.plots.bar_chart import ChartBar, ChartLabels, bar_chart_svg
-from reshard_lab.plots.memory import draw_memory
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.records import export
 from reshard_lab.plots.svg import Figure, figure

@@ -5,11 +5,11 @@ All are SVG written here: the same bytes for the same record, and fast enough to
 
 from __future__ import annotations
 
+from reshard_lab.plots.activation_memory import draw_memory
 from reshard_lab.plots.device_grid import LayoutPanel, draw_mesh, layout_panel
 from reshard_lab.plots.gantt import draw_timeline, gantt, gantt_svg, gantts
 from reshard_lab.plots.layouts import draw_layout, draw_layouts, layout_svg
 from reshard_lab.plots.measured import draw_measured
-from reshard_lab.plots.memory import draw_memory
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.records import draw_record, export
 from reshard_lab.plots.strategy import draw_strategy

@@ -35,7 +35,7 @@ _MARGIN = 1.5
 _ROWS = re.compile(r"stage \d{1,9}|link \d{1,9}>\d{1,9}")
 
 
-class Shown(NamedTuple):
+class DrawnPipeline(NamedTuple):
     """One pipeline to draw: what every picture of it needs."""
 
     name: str
@@ -51,7 +51,7 @@ class Shown(NamedTuple):
         return sorted({event.row for event in self.events}, key=_place)
 
 
-def shown(given: Any) -> list[Shown]:
+def read_pipelines(given: Any) -> list[DrawnPipeline]:
     """What ``given`` shows: a timeline, the events of a run, or several of either by name.
 
     Raises ReshardError for what holds no events.
@@ -62,7 +62,7 @@ def shown(given: Any) -> list[Shown]:
     return [_read(str(name), record) for name, record in named.items()]
 
 
-def _read(name: str, record: Any) -> Shown:
+def _read(name: str, record: Any) -> DrawnPipeline:
     events = getattr(record, "events", record)
     if isinstance(events, str) or not isinstance(events, Sequence):
         raise ReshardError(
@@ -78,7 +78,7 @@ def _read(name: str, record: Any) -> Shown:
     if not any(event.row.startswith("stage") for event in made):
         raise ReshardError(f"pipeline {name!r} has no op of any stage; there is nothing to draw")
     end = max(event.end_s for event in made)
-    return Shown(name, made, end, _shares(record, made, end), record)
+    return DrawnPipeline(name, made, end, _shares(record, made, end), record)
 
 
 def _event(given: Any) -> Event:
@@ -140,18 +140,18 @@ def draw_pipeline(timeline: Any, caption: str | None = None, where: str = "") ->
     >>> draw_pipeline(one)
     Figure('17 s; bubble 22.1%, exposed communication 7.4% of the time of all stages. ...')
     """
-    drawn = shown(timeline)
+    drawn = read_pipelines(timeline)
     words = [f"{one.name}: " * bool(one.name) + _ends(one) for one in drawn]
     guide = "Numbers are microbatches; the idle share of each row stands at the right."
     said = caption or f"{'. '.join(words)}. {guide}"
     return svg.figure(_svg(drawn, where), said, _alt(drawn, where))
 
 
-def _ends(one: Shown) -> str:
+def _ends(one: DrawnPipeline) -> str:
     return f"{format_seconds(one.end_s)}; {one.shares} of the time of all stages"
 
 
-def _svg(drawn: Sequence[Shown], where: str) -> str:
+def _svg(drawn: Sequence[DrawnPipeline], where: str) -> str:
     rows = sorted({row for one in drawn for row in one.rows()}, key=_place)
     left = max(LEFT, 12 + svg.widest(rows, SIZE) + 8)
     scale = TimeScale(left, _WIDE, max(one.end_s for one in drawn) or 1.0)
@@ -166,7 +166,7 @@ def _svg(drawn: Sequence[Shown], where: str) -> str:
     return svg.document(width, y + 8, parts + lines, _alt(drawn, where))
 
 
-def _legend(drawn: Sequence[Shown], scale: TimeScale) -> tuple[list[str], float]:
+def _legend(drawn: Sequence[DrawnPipeline], scale: TimeScale) -> tuple[list[str], float]:
     """A swatch a kind of event, and where the next row starts."""
     kinds = {event.what for one in drawn for event in one.events}
     parts, x, y = [], scale.left, 10.0
@@ -182,7 +182,7 @@ def _legend(drawn: Sequence[Shown], scale: TimeScale) -> tuple[list[str], float]
     return parts, y + 22
 
 
-def _numbered(drawn: Sequence[Shown]) -> tuple[str, ...]:
+def _numbered(drawn: Sequence[DrawnPipeline]) -> tuple[str, ...]:
     """Rows whose bars carry numbers: all, the stages, or none, as there are few enough."""
     stages = sum(event.row.startswith("stage") for one in drawn for event in one.events)
     total = sum(len(one.events) for one in drawn)
@@ -190,7 +190,7 @@ def _numbered(drawn: Sequence[Shown]) -> tuple[str, ...]:
 
 
 def _panel(
-    one: Shown, scale: TimeScale, top: float, numbered: tuple[str, ...]
+    one: DrawnPipeline, scale: TimeScale, top: float, numbered: tuple[str, ...]
 ) -> tuple[list[str], float]:
     """One pipeline under its name, and where the next one starts."""
     y = top + 16
@@ -270,7 +270,7 @@ def _path(shape: str, **style: object) -> str:
     return f'<path d="{shape}"{svg.attributes(**style)}/>'
 
 
-def _alt(drawn: Sequence[Shown], where: str) -> str:
+def _alt(drawn: Sequence[DrawnPipeline], where: str) -> str:
     texts = [f"{where}."] if where else []
     for one in drawn:
         rows = one.rows()

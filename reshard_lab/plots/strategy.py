@@ -8,7 +8,7 @@ from typing import NamedTuple
 from reshard_lab.errors import check_type
 from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
-from reshard_lab.plots.moment import LEFT, WIDE, places, snapshot
+from reshard_lab.plots.snapshot import LEFT, WIDE, device_boxes, snapshot_parts
 from reshard_lab.plots.time_axis import TimeScale, instant
 from reshard_lab.simulation.delivery import Piece, moment, pieces
 from reshard_lab.simulation.timeline import Timeline
@@ -26,7 +26,7 @@ NAMES = {
 }
 
 
-class Bar(NamedTuple):
+class FragmentBar(NamedTuple):
     """What one row shows between two times: one piece, or several that follow each other."""
 
     start_s: float
@@ -40,7 +40,7 @@ class Bar(NamedTuple):
     """Whether all of it stays within a host."""
 
 
-Row = tuple[int, bool, list[Bar]]
+DeviceRow = tuple[int, bool, list[FragmentBar]]
 """A device, whether its row shows what it sends, and its bars."""
 
 
@@ -80,16 +80,16 @@ def _document(
     timeline: Timeline,
     at_s: float | None,
     scale: TimeScale,
-    rows: Sequence[Row],
+    rows: Sequence[DeviceRow],
     words: str,
     alt: str,
 ) -> str:
     cluster, found = timeline.cluster, pieces(timeline)
-    places(cluster, found, 0.0)  # raises where there are too many to read
+    device_boxes(cluster, found, 0.0)  # raises where there are too many to read
     parts: list[str] = []
     y = 8.0
     if at_s is not None:
-        high, drawn = snapshot(cluster, found, moment(found, at_s), y)
+        high, drawn = snapshot_parts(cluster, found, moment(found, at_s), y)
         parts += drawn
         y += high + 12
     top = y + (34 if at_s is None else 50)
@@ -119,7 +119,7 @@ _THIN = 3.0
 _FAINT = {"stroke_width": 0.5, "stroke_opacity": 0.35}
 
 
-def _rows(found: Sequence[Piece]) -> tuple[list[Row], int]:
+def _rows(found: Sequence[Piece]) -> tuple[list[DeviceRow], int]:
     """The rows, from top to bottom, and how many pieces a bar stands for.
 
     The first rows are of the devices that only send; receivers show what they take in.
@@ -144,13 +144,15 @@ def _rows(found: Sequence[Piece]) -> tuple[list[Row], int]:
     return [*rows, *((d, False, made[d]) for d in sorted(made))], per
 
 
-def _bars_of(row: Sequence[Piece], per: int, gap_s: float) -> list[Bar]:
+def _bars_of(row: Sequence[Piece], per: int, gap_s: float) -> list[FragmentBar]:
     """A row's pieces, in order of time; those of one group of ``per`` numbers in one bar.
 
     Not across more than ``gap_s`` seconds in which nothing comes.
     """
     if per == 1:
-        return [Bar(p.start_s, p.end_s, p.number, p.number, p.number, p.inside) for p in row]
+        return [
+            FragmentBar(p.start_s, p.end_s, p.number, p.number, p.number, p.inside) for p in row
+        ]
     runs: list[list[Piece]] = []
     for p in row:
         before = runs[-1][-1] if runs else None
@@ -163,11 +165,11 @@ def _bars_of(row: Sequence[Piece], per: int, gap_s: float) -> list[Bar]:
     for run in runs:
         first, last = run[0], run[-1]
         ends = first.start_s, last.end_s, first.number, last.number
-        made.append(Bar(*ends, first.number // per, all(p.inside for p in run)))
+        made.append(FragmentBar(*ends, first.number // per, all(p.inside for p in run)))
     return made
 
 
-def _bars(bars: Sequence[Bar], y: float, scale: TimeScale) -> list[str]:
+def _bars(bars: Sequence[FragmentBar], y: float, scale: TimeScale) -> list[str]:
     """One row; numbers stand in their bars, or beside those that are too short."""
     parts = []
     groups = _together(bars, scale)
@@ -194,9 +196,9 @@ def _bars(bars: Sequence[Bar], y: float, scale: TimeScale) -> list[str]:
     return parts
 
 
-def _together(bars: Sequence[Bar], scale: TimeScale) -> list[list[Bar]]:
+def _together(bars: Sequence[FragmentBar], scale: TimeScale) -> list[list[FragmentBar]]:
     """Bars in groups: those that look like one line share their numbers."""
-    groups: list[list[Bar]] = []
+    groups: list[list[FragmentBar]] = []
     for bar in bars:
         same = bool(groups) and scale.x(bar.end_s) - scale.x(groups[-1][0].start_s) < 1.5
         if same:
@@ -247,7 +249,7 @@ def _reading(found: Sequence[Piece]) -> str:
     return f"Numbers are the {total} pieces of {about}{format_bytes(max(each))} each."
 
 
-def _thin(rows: Sequence[Row], scale: TimeScale) -> str:
+def _thin(rows: Sequence[DeviceRow], scale: TimeScale) -> str:
     """What the thin lines are, if there are any and all are of one kind: within a host."""
     thin = [
         bar

@@ -196,9 +196,13 @@ def path(shape: str, **style: object) -> str:
 def arrow(x: float, y: float, length: float) -> str:
     """An arrow to the right, its middle line at ``y``."""
     tip = x + length
-    points = f"{number(tip)},{number(y)} {number(tip - 8)},{number(y - 5)} "
-    points += f"{number(tip - 8)},{number(y + 5)}"
-    return line(x, y, tip - 8, y, stroke_width=2) + f'<polygon points="{points}"/>'
+    head = points([(tip, y), (tip - 8, y - 5), (tip - 8, y + 5)])
+    return line(x, y, tip - 8, y, stroke_width=2) + f'<polygon points="{head}"/>'
+
+
+def points(corners: Iterable[tuple[float, float]]) -> str:
+    """Corners as the attribute of a polyline or polygon."""
+    return " ".join(f"{number(x)},{number(y)}" for x, y in corners)
 
 
 def label(

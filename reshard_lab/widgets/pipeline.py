@@ -6,7 +6,7 @@ from typing import Any
 
 from reshard_lab.errors import ReshardError, need, short
 from reshard_lab.pipelining import SCHEDULES, PipelineTimeline, schedule, simulate
-from reshard_lab.plots.memory import draw_memory
+from reshard_lab.plots.activation_memory import draw_memory
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.svg import stacked
 from reshard_lab.units import format_seconds, parse_seconds

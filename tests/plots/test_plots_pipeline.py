@@ -14,7 +14,7 @@ import reshard_lab as rl
 from reshard_lab import pipeline, plots
 from reshard_lab.pipelining.timeline import Event
 from reshard_lab.plots import svg
-from reshard_lab.plots.memory import draw_memory
+from reshard_lab.plots.activation_memory import draw_memory
 from reshard_lab.plots.pipeline import LOOKS, MOST_BARS, MOST_NUMBERS, draw_pipeline
 from support.svg_pages import assert_readable
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import reshard_lab as rl
 from reshard_lab import paper, plots
-from reshard_lab.plots.moment import LEFT, WIDE
+from reshard_lab.plots.snapshot import LEFT, WIDE
 from reshard_lab.plots.strategy import MOST_BARS
 from reshard_lab.simulation.delivery import Piece, moment, one_sender, pieces
 from reshard_lab.strategies import closed_form_s

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reshard_lab.plots import svg
-from reshard_lab.plots.pipeline import Shown, shown
+from reshard_lab.plots.pipeline import DrawnPipeline, read_pipelines
 from reshard_lab.plots.time_axis import LEFT, SIZE, TimeScale
 from reshard_lab.units import format_bytes
 
@@ -15,7 +15,7 @@ _LINES = (("#0072B2", None), ("#D55E00", "7 4"), ("#009E73", "2 3"), ("#000000",
 """Colour and dashes of the first, second, ... pipeline; after four they repeat."""
 
 
-class Curve(NamedTuple):
+class MemoryCurve(NamedTuple):
     """What one stage keeps: ``values[i]`` from ``times_s[i]`` on."""
 
     times_s: tuple[float, ...]
@@ -36,7 +36,7 @@ def draw_memory(timeline: Any, caption: str | None = None) -> svg.Figure:
     >>> draw_memory(one)
     Figure('Live microbatches over time, by stage; peaks: 2, 1.')
     """
-    drawn = shown(timeline)
+    drawn = read_pipelines(timeline)
     sized = all(getattr(one.record, "peak_bytes", None) is not None for one in drawn)
     curves = [_curves(one, sized) for one in drawn]
     unit = "bytes of live activations" if sized else "live microbatches"
@@ -51,7 +51,7 @@ def draw_memory(timeline: Any, caption: str | None = None) -> svg.Figure:
     return svg.figure(_svg(drawn, curves, sized, unit, alt), said, alt)
 
 
-def _curves(one: Shown, sized: bool) -> dict[int, Curve]:
+def _curves(one: DrawnPipeline, sized: bool) -> dict[int, MemoryCurve]:
     """The curve of every stage that has ops; changes at one time are one step."""
     if sized:
         return {
@@ -71,19 +71,19 @@ def _curves(one: Shown, sized: bool) -> dict[int, Curve]:
     return {s: _curve(live[s]) for s in sorted(live)}
 
 
-def _curve(entries: Sequence[tuple[float, int]]) -> Curve:
+def _curve(entries: Sequence[tuple[float, int]]) -> MemoryCurve:
     steps = dict(entries)
-    return Curve(tuple(steps), tuple(steps.values()), max(value for _, value in entries))
+    return MemoryCurve(tuple(steps), tuple(steps.values()), max(value for _, value in entries))
 
 
-def _stages(curves: Sequence[Mapping[int, Curve]]) -> list[int]:
+def _stages(curves: Sequence[Mapping[int, MemoryCurve]]) -> list[int]:
     """Those that any pipeline has."""
     return sorted({stage for stages in curves for stage in stages})
 
 
 def _svg(
-    drawn: Sequence[Shown],
-    curves: Sequence[Mapping[int, Curve]],
+    drawn: Sequence[DrawnPipeline],
+    curves: Sequence[Mapping[int, MemoryCurve]],
     sized: bool,
     unit: str,
     alt: str,
@@ -114,7 +114,7 @@ def _svg(
     return svg.document(width, y + 44, [*parts, *scale.axis(y)], alt)
 
 
-def _legend(drawn: Sequence[Shown], unit: str, left: float) -> tuple[list[str], float]:
+def _legend(drawn: Sequence[DrawnPipeline], unit: str, left: float) -> tuple[list[str], float]:
     parts = [svg.label(left, 22, unit, SIZE, font_weight="bold")]
     x = left + svg.text_width(unit, SIZE) * 1.15 + 14
     for i, one in enumerate(drawn):
@@ -127,12 +127,12 @@ def _legend(drawn: Sequence[Shown], unit: str, left: float) -> tuple[list[str], 
     return parts, 38.0
 
 
-def _legend_width(drawn: Sequence[Shown], unit: str) -> float:
+def _legend_width(drawn: Sequence[DrawnPipeline], unit: str) -> float:
     names = [34 + svg.text_width(one.name, SIZE) + 16 for one in drawn if one.name]
     return svg.text_width(unit, SIZE) * 1.15 + 14 + sum(names)
 
 
-def _steps(curve: Curve, scale: TimeScale, bottom: float, unit: float, index: int) -> str:
+def _steps(curve: MemoryCurve, scale: TimeScale, bottom: float, unit: float, index: int) -> str:
     """The curve as a line of steps, ``unit`` pixels high for each one."""
     color, dashes = _LINES[index % len(_LINES)]
     n = svg.number

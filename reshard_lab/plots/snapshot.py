@@ -19,7 +19,7 @@ _HELD = "#56B4E9"
 _COMING = {"fill": "#E69F00", "stroke_dasharray": "2 1.5"}
 
 
-class Box(NamedTuple):
+class DeviceBox(NamedTuple):
     """Where a device stands."""
 
     left: float
@@ -39,15 +39,17 @@ class Box(NamedTuple):
         return self.left + self.width / 2
 
 
-def places(cluster: Cluster, found: Sequence[Piece], top: float) -> tuple[dict[int, Box], float]:
+def device_boxes(
+    cluster: Cluster, pieces: Sequence[Piece], top: float
+) -> tuple[dict[int, DeviceBox], float]:
     """Where every device stands, below ``top``, and the height of all.
 
     Devices that only send are at the left, one row a host with devices that take something in at
     the right. Raises ReshardError for more than can be read.
     """
     top += 8
-    takes = sorted({p.destination for p in found})
-    senders = sorted({p.source for p in found} - set(takes))
+    takes = sorted({p.destination for p in pieces})
+    senders = sorted({p.source for p in pieces} - set(takes))
     rows: dict[int, list[int]] = {}
     for device in takes:
         rows.setdefault(cluster.host_of(device), []).append(device)
@@ -60,23 +62,25 @@ def places(cluster: Cluster, found: Sequence[Piece], top: float) -> tuple[dict[i
     high = len(rows) * (_HIGH + _LANE)
     gap = _GAP if across <= 4 else _GAP / 2
     width = min(150.0, (WIDE - 50 - (across - 1) * gap) / across)
-    made = {
-        device: Box(LEFT + i * (width + gap), top + _LANE + r * (_HIGH + _LANE), width, r)
+    boxes = {
+        device: DeviceBox(LEFT + i * (width + gap), top + _LANE + r * (_HIGH + _LANE), width, r)
         for r, devices in enumerate(rows.values())
         for i, device in enumerate(devices)
     }
     stack = len(senders) * (_HIGH + 10)
     first = top + _LANE + max(0.0, (high - _LANE - stack) / 2)
-    made |= {d: Box(12, first + i * (_HIGH + 10), _SENDER, -1) for i, d in enumerate(senders)}
-    return made, max(high, _LANE + stack) + 8
+    boxes |= {
+        d: DeviceBox(12, first + i * (_HIGH + 10), _SENDER, -1) for i, d in enumerate(senders)
+    }
+    return boxes, max(high, _LANE + stack) + 8
 
 
-def snapshot(
-    cluster: Cluster, found: Sequence[Piece], now: Moment, top: float
+def snapshot_parts(
+    cluster: Cluster, pieces: Sequence[Piece], now: Moment, top: float
 ) -> tuple[float, list[str]]:
     """Height and parts of the picture of one moment."""
-    boxes, high = places(cluster, found, top)
-    nbytes = max((p.stop for p in found), default=1)
+    boxes, high = device_boxes(cluster, pieces, top)
+    nbytes = max((p.stop for p in pieces), default=1)
     words = "Blue: the bytes that a device holds; dashed: those on their way, with their number."
     parts = [svg.label(12, top + 10, words, _SIZE, font_style="italic")]
     for device, box in boxes.items():
@@ -88,13 +92,13 @@ def snapshot(
         elif device == max(d for d, other in boxes.items() if other.row == box.row):
             parts.append(svg.label(box.left + box.width + 8, box.middle + 4, words, _SIZE))
     for p in now.moving:
-        parts += _way(boxes[p.source], boxes[p.destination], str(p.number))
+        parts += _arrow(boxes[p.source], boxes[p.destination], str(p.number))
     return high, parts
 
 
 def _device(
     device: int,
-    box: Box,
+    box: DeviceBox,
     held: Sequence[tuple[int, int]],
     coming: Sequence[Piece],
     nbytes: int,
@@ -114,25 +118,18 @@ def _device(
         left, long = x + p.first * scale, (p.stop - p.first) * scale
         parts.append(svg.rect(left, strip, long, 10, **ink | _COMING))
     parts.append(svg.rect(x, strip, wide, 10, fill="none", **ink))
+    # Rounded down, so that 100% means all.
     share = sum(stop - first for first, stop in held) / nbytes
-    parts.append(svg.label(x, box.top + 38, _percent(share), _SIZE))
+    parts.append(svg.label(x, box.top + 38, f"{int(100 * share + 1e-9)}%", _SIZE))
     return parts
 
 
-def _percent(share: float) -> str:
-    """Rounded down, so that 100% means all.
-
-    >>> _percent(0.999), _percent(1)
-    ('99%', '100%')
-    """
-    return f"{int(100 * share + 1e-9)}%"
-
-
-def _way(a: Box, b: Box, words: str) -> list[str]:
-    """An arrow from one device to another around the boxes between, with a piece's number."""
+def _arrow(a: DeviceBox, b: DeviceBox, words: str) -> list[str]:
+    """An arrow from one device to another around the boxes between, with a number."""
     if a.row == b.row and 0 < b.left - a.left <= a.width + _GAP:
         y, start, end = a.middle, a.left + a.width, b.left
         points = [(start, y), (end, y)]
+        tip = [(end, y), (end - 7, y - 4), (end - 7, y + 4)]
         at = (start + end - 6) / 2, y - 5
     else:
         lane = b.top - _LANE / 2 + 2
@@ -147,22 +144,13 @@ def _way(a: Box, b: Box, words: str) -> list[str]:
             else:
                 lane = below
         points += [(b.centre, lane), (b.centre, b.top)]
+        tip = [(b.centre, b.top), (b.centre - 4, b.top - 7), (b.centre + 4, b.top - 7)]
         at = b.centre + 9, lane - 3 if lane - 3 > b.top - 6 else b.top - 6
-    text = " ".join(f"{svg.number(x)},{svg.number(y)}" for x, y in points)
-    style = {"points": text, "fill": "none", "stroke": svg.INK, "stroke_width": 1.6}
+    style = {"fill": "none", "stroke": svg.INK, "stroke_width": 1.6}
     plate = svg.text_width(words, _SIZE)
     return [
-        f"<polyline{svg.attributes(**style)}/>",
-        _head(*points[-2], *points[-1]),
+        f"<polyline{svg.attributes(points=svg.points(points), **style)}/>",
+        f"<polygon{svg.attributes(points=svg.points(tip))}/>",
         svg.rect(at[0] - plate / 2, at[1] - 8, plate, 10, fill=svg.PAPER, fill_opacity=0.85),
         svg.label(*at, words, _SIZE, "middle"),
     ]
-
-
-def _head(x1: float, y1: float, x: float, y: float) -> str:
-    """The tip of an arrow that ends at (x, y), coming from (x1, y1)."""
-    if y1 == y:
-        points = [(x, y), (x - 7, y - 4), (x - 7, y + 4)]
-    else:
-        points = [(x, y), (x - 4, y - 7), (x + 4, y - 7)]
-    return f'<polygon points="{" ".join(f"{svg.number(a)},{svg.number(b)}" for a, b in points)}"/>'
