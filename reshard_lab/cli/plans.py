@@ -20,7 +20,8 @@ from reshard_lab.layout import Layout
 from reshard_lab.planning import Plan
 from reshard_lab.planning.explain import table
 from reshard_lab.plots.device_grid import layout_panel
-from reshard_lab.plots.text import mesh_text, side_by_side, unit_tasks_text
+from reshard_lab.plots.layouts import mesh_text, side_by_side
+from reshard_lab.plots.unit_tasks import unit_tasks_text
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.simulation import RESOLUTIONS, PathStep, Timeline, simulate
 from reshard_lab.units import format_bytes, format_seconds

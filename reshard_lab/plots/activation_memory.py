@@ -45,10 +45,12 @@ def draw_memory(timeline: Any, caption: str | None = None) -> svg.Figure:
         + ", ".join(_text(curve.peak, sized) for curve in stages.values())
         for one, stages in zip(drawn, curves, strict=True)
     ]
-    said = caption or f"{unit[0].upper()}{unit[1:]} over time, by stage; peaks: {'; '.join(peaks)}."
+    words = (
+        caption or f"{unit[0].upper()}{unit[1:]} over time, by stage; peaks: {'; '.join(peaks)}."
+    )
     alt = f"Steps over time, one panel for each of {len(_stages(curves))} stages: {unit}. Peaks by"
     alt += f" stage: {'; '.join(peaks)}."
-    return svg.figure(_svg(drawn, curves, sized, unit, alt), said, alt)
+    return svg.figure(_svg(drawn, curves, sized, unit, alt), words, alt)
 
 
 def _curves(one: DrawnPipeline, sized: bool) -> dict[int, MemoryCurve]:
@@ -94,8 +96,8 @@ def _svg(
     before = names + 10 + svg.text_width(top_text, SIZE) + 8
     left = max(LEFT, 12 + before)
     scale = TimeScale(left, _WIDE, max(one.end_s for one in drawn) or 1.0)
-    parts, y = _legend(drawn, unit, left)
-    right = 0.0
+    parts, legend_end = _legend(drawn, unit, left)
+    y, right = 38.0, 0.0
     for s in _stages(curves):
         bottom = y + _HIGH
         parts += [svg.label(left - before, y + _HIGH / 2 + 4, f"stage {s}", SIZE)]
@@ -110,11 +112,12 @@ def _svg(
         parts.append(svg.label(scale.right + 10, y + _HIGH / 2 + 4, words, SIZE))
         right = max(right, svg.text_width(words, SIZE))
         y = bottom + _GAP
-    width = max(scale.right + 10 + max(right, 40) + 12, left + _legend_width(drawn, unit) + 12)
+    width = max(scale.right + 10 + max(right, 40) + 12, legend_end + 12)
     return svg.document(width, y + 44, [*parts, *scale.axis(y)], alt)
 
 
 def _legend(drawn: Sequence[DrawnPipeline], unit: str, left: float) -> tuple[list[str], float]:
+    """The unit and the lines of the pipelines, and where they end."""
     parts = [svg.label(left, 22, unit, SIZE, font_weight="bold")]
     x = left + svg.text_width(unit, SIZE) * 1.15 + 14
     for i, one in enumerate(drawn):
@@ -124,12 +127,7 @@ def _legend(drawn: Sequence[DrawnPipeline], unit: str, left: float) -> tuple[lis
             parts.append(svg.line(x, 18, x + 28, 18, **style))
             parts.append(svg.label(x + 34, 22, one.name, SIZE))
             x += 34 + svg.text_width(one.name, SIZE) + 16
-    return parts, 38.0
-
-
-def _legend_width(drawn: Sequence[DrawnPipeline], unit: str) -> float:
-    names = [34 + svg.text_width(one.name, SIZE) + 16 for one in drawn if one.name]
-    return svg.text_width(unit, SIZE) * 1.15 + 14 + sum(names)
+    return parts, x
 
 
 def _steps(curve: MemoryCurve, scale: TimeScale, bottom: float, unit: float, index: int) -> str:
@@ -141,7 +139,7 @@ def _steps(curve: MemoryCurve, scale: TimeScale, bottom: float, unit: float, ind
         x, y = n(scale.x(time_s)), n(bottom - value * unit)
         path += f"H{x}V{y}" if path else f"M{x} {y}"
     style = {"stroke": color, "stroke_dasharray": dashes, "stroke_width": 2 if dashes else 2.5}
-    return f'<path d="{path}"{svg.attributes(fill="none", **style)}/>'
+    return svg.path(path, fill="none", **style)
 
 
 def _text(value: int, sized: bool) -> str:

@@ -125,7 +125,7 @@ def _value_axis(
         if value:
             parts.append(svg.line(_LEFT, y, right, y, stroke_width=0.5, stroke_opacity=0.25))
     x, y = 14.0, bottom - _HIGH / 2
-    turn = f"rotate(-90 {svg.number(x)} {svg.number(y)})"
+    turn = svg.upright(x, y)
     return [*parts, svg.label(x, y, labels.values, _SIZE, "middle", transform=turn)]
 
 
@@ -165,7 +165,7 @@ def _cross(x: float, y: float, reach: float = 4.0) -> str:
 
 
 def _path(shape: str, **style: object) -> str:
-    return f"<path{svg.attributes(d=shape, **{'fill': 'none', 'stroke': svg.INK, **style})}/>"
+    return svg.path(shape, **{"fill": "none", "stroke": svg.INK, **style})
 
 
 def _at(x: float, y: float) -> str:

@@ -83,7 +83,7 @@ def draw_mesh(mesh: Mesh) -> svg.Figure:
         for start in range(0, len(members), _CHIPS):
             x = left
             for device in members[start : start + _CHIPS]:
-                parts += _numbered(x, y, _CELL, _CELL_HIGH, device, 11, _COLOR)
+                parts += numbered_cell(x, y, _CELL, _CELL_HIGH, device, 11, _COLOR)
                 x += _CELL
             right, y = max(right, x), y + _CELL_HIGH
         y += 4
@@ -151,15 +151,16 @@ def device_grid(
 def _chip(x: float, y: float, device: int, index: int | None) -> list[str]:
     """A device as its number on the colour of its slice, white if empty."""
     if index is not None:
-        return _numbered(x, y, _CHIP, _CHIP_HIGH, device, 10, index)
+        return numbered_cell(x, y, _CHIP, _CHIP_HIGH, device, 10, index)
     style = {"fill": svg.PAPER, "stroke": svg.INK, "stroke_dasharray": "3 2"}
     number = svg.label(x + _CHIP / 2, y + _CHIP_HIGH / 2 + 3.6, str(device), 10, "middle")
     return [svg.rect(x, y, _CHIP, _CHIP_HIGH, **style), number]
 
 
-def _numbered(
+def numbered_cell(
     x: float, y: float, width: float, height: float, device: int, size: float, index: int
 ) -> list[str]:
+    """A device as its number on the colour of its slice."""
     number = svg.centred(x + width / 2, y + height / 2, str(device), size, index)
     return [svg.cell(x, y, width, height, index), *number]
 

@@ -1,13 +1,14 @@
-"""Layouts drawn: the tensor cut up, and what every device of the mesh holds (section 2)."""
+"""Layouts as pictures and as text: the tensor cut up, and what every device holds (section 2)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 
 from reshard_lab.boxes import Box, box_text, box_volume, check_shape
 from reshard_lab.errors import check_int, check_type
 from reshard_lab.layout import Layout
-from reshard_lab.planning.explain import device_list
+from reshard_lab.planning.explain import device_list, table
 from reshard_lab.plots import svg
 from reshard_lab.plots.device_grid import (
     LEFT,
@@ -23,6 +24,8 @@ from reshard_lab.plots.device_grid import (
 from reshard_lab.plots.plane import choose_axes, cut_up, plane
 from reshard_lab.resharding import ReshardingTask, UnitTask
 
+TEXT_WIDTH = 100
+"""Columns that a mesh as text may take; wider ones are listed by slice."""
 _TOP, _GAP = 74.0, 52.0
 _PAGE = 1080.0  # panels wider than this together go below each other
 
@@ -178,3 +181,57 @@ def _alt(panels: Sequence[LayoutPanel], shape: tuple[int, ...]) -> str:
 
 def _holding(members: Sequence[int], what: str) -> str:
     return f"{_count(members)} {'holds' if len(members) == 1 else 'hold'} {what}"
+
+
+def mesh_text(shown: LayoutPanel) -> str:
+    """The mesh of a layout as a grid, in each cell a device and the box it holds.
+
+    >>> print(mesh_text(LayoutPanel("S0 on 2", (2,), {0: ((0, 2),), 1: ((2, 4),)})))
+    S0 on 2
+      +----------+----------+
+      | 0  [0:2] | 1  [2:4] |
+      +----------+----------+
+    """
+    last = shown.mesh[-1]
+    devices = tuple(shown.boxes)
+    digits = max(len(str(d)) for d in devices)
+    cells = [
+        f"{d:>{digits}}  {box_text(b) if box_volume(b) else 'empty'}"
+        for d, b in shown.boxes.items()
+    ]
+    wide = max(map(len, cells))
+    rows = [list(range(i, i + last)) for i in range(0, len(devices), last)]
+    heads = [_head(shown, [devices[i] for i in row]) for row in rows]
+    margin = "  " + " " * max(map(len, heads))
+    if len(margin) + last * (wide + 3) + 1 > TEXT_WIDTH or len(rows) > 32:
+        return "\n".join([shown.title, *_by_slice(shown.boxes)])
+    rule = margin + "+" + ("-" * (wide + 2) + "+") * last
+    lines = [shown.title, rule]
+    for head, row in zip(heads, rows, strict=True):
+        body = "|".join(f" {cells[i]:<{wide}} " for i in row)
+        lines += [f"{'  ' + head:<{len(margin)}}|{body}|", rule]
+    return "\n".join(lines)
+
+
+def _by_slice(boxes: Mapping[int, Box]) -> list[str]:
+    rows = [
+        (f"  {box_text(b)}", f"devices {device_list(ds)}") for b, ds in slices_of(boxes).items()
+    ]
+    empty = [d for d, box in boxes.items() if not box_volume(box)]
+    return table([*rows, *([("  empty", f"devices {device_list(empty)}")] if empty else [])])
+
+
+def _head(shown: LayoutPanel, devices: Sequence[int]) -> str:
+    """Left of a row of the grid: its host, where the whole row is on one."""
+    hosts = {shown.hosts[d] for d in devices} if shown.hosts else set()
+    return f"host {hosts.pop()}  " if len(hosts) == 1 else ""
+
+
+def side_by_side(left: str, right: str, gap: int = 6) -> str:
+    """Two blocks of text next to each other, or below each other where that is too wide."""
+    one, two = left.splitlines(), right.splitlines()
+    wide = max(map(len, one))
+    if wide + gap + max(map(len, two)) > TEXT_WIDTH:
+        return f"{left}\n\n{right}"
+    pairs = itertools.zip_longest(one, two, fillvalue="")
+    return "\n".join(f"{a:<{wide + gap}}{b}".rstrip() for a, b in pairs)

@@ -48,7 +48,7 @@ class DrawnPipeline(NamedTuple):
 
     def rows(self) -> list[str]:
         """The stages, then the links by sender and receiver."""
-        return sorted({event.row for event in self.events}, key=_place)
+        return sorted({event.row for event in self.events}, key=_row_order)
 
 
 def read_pipelines(given: Any) -> list[DrawnPipeline]:
@@ -74,11 +74,11 @@ def _read(name: str, record: Any) -> DrawnPipeline:
             f"pipeline {name!r} has {len(events)} ops and transfers, but a picture shows "
             f"{MOST_BARS} at most; draw fewer microbatches, or write a trace (to_chrome_trace)"
         )
-    made = tuple(map(_event, events))
-    if not any(event.row.startswith("stage") for event in made):
+    drawn = tuple(map(_event, events))
+    if not any(event.row.startswith("stage") for event in drawn):
         raise ReshardError(f"pipeline {name!r} has no op of any stage; there is nothing to draw")
-    end = max(event.end_s for event in made)
-    return DrawnPipeline(name, made, end, _shares(record, made, end), record)
+    end = max(event.end_s for event in drawn)
+    return DrawnPipeline(name, drawn, end, _shares(record, drawn, end), record)
 
 
 def _event(given: Any) -> Event:
@@ -120,7 +120,7 @@ def _idle(events: Iterable[Event], row: str, end_s: float) -> float:
     return max(0.0, 1 - busy / end_s) if end_s else 1.0
 
 
-def _place(row: str) -> tuple[bool, list[int]]:
+def _row_order(row: str) -> tuple[bool, list[int]]:
     """Where a row stands: ``"stage 1"`` before ``"link 0>1"``, each by its numbers."""
     kind, _, numbers = row.partition(" ")
     return kind != "stage", [int(n) for n in numbers.split(">")]
@@ -141,25 +141,25 @@ def draw_pipeline(timeline: Any, caption: str | None = None, where: str = "") ->
     Figure('17 s; bubble 22.1%, exposed communication 7.4% of the time of all stages. ...')
     """
     drawn = read_pipelines(timeline)
-    words = [f"{one.name}: " * bool(one.name) + _ends(one) for one in drawn]
+    times = [
+        f"{one.name}: " * bool(one.name)
+        + f"{format_seconds(one.end_s)}; {one.shares} of the time of all stages"
+        for one in drawn
+    ]
     guide = "Numbers are microbatches; the idle share of each row stands at the right."
-    said = caption or f"{'. '.join(words)}. {guide}"
-    return svg.figure(_svg(drawn, where), said, _alt(drawn, where))
-
-
-def _ends(one: DrawnPipeline) -> str:
-    return f"{format_seconds(one.end_s)}; {one.shares} of the time of all stages"
+    words = caption or f"{'. '.join(times)}. {guide}"
+    return svg.figure(_svg(drawn, where), words, _alt(drawn, where))
 
 
 def _svg(drawn: Sequence[DrawnPipeline], where: str) -> str:
-    rows = sorted({row for one in drawn for row in one.rows()}, key=_place)
+    rows = sorted({row for one in drawn for row in one.rows()}, key=_row_order)
     left = max(LEFT, 12 + svg.widest(rows, SIZE) + 8)
     scale = TimeScale(left, _WIDE, max(one.end_s for one in drawn) or 1.0)
     numbered = _numbered(drawn)
     parts, y = _legend(drawn, scale)
     for one in drawn:
-        made, y = _panel(one, scale, y, numbered)
-        parts += made
+        panel, y = _panel(one, scale, y, numbered)
+        parts += panel
     width = scale.right + 10 + svg.text_width("100% idle", SIZE) + 12
     parts += scale.axis(y)
     lines, y = svg.note(12, y + 36, where, width - 24)
@@ -229,9 +229,9 @@ def _row(
         mean = sum(wide for _, wide in boxes) / len(boxes)
         outline = {"stroke": svg.INK, "stroke_width": 1 if mean > 4 else 0.4 if mean > 1 else 0}
         shape = "".join(_box(x, y, wide, high) for x, wide in boxes)
-        parts.append(_path(shape, fill=svg.fill(look), **outline))
+        parts.append(svg.path(shape, fill=svg.fill(look), **outline))
         if svg.hatch(look):
-            parts.append(_path(shape, fill=svg.hatch(look)))
+            parts.append(svg.path(shape, fill=svg.hatch(look)))
         if numbered:
             words = [event.op if lettered else event.op[1:] for event in bars]
             parts += _numbers(words, boxes, y, high, look)
@@ -255,7 +255,7 @@ def _numbers(
     plates = "".join(
         _box(x - wide / 2, y + (high - size - 1) / 2, wide, size + 1) for x, _, wide in fitting
     )
-    parts = [_path(plates, fill=svg.fill(look))] if plates and svg.hatch(look) else []
+    parts = [svg.path(plates, fill=svg.fill(look))] if plates and svg.hatch(look) else []
     ink, at = svg.ink_on(look), y + high / 2 + 0.36 * size
     labels = (svg.label(x, at, words, size, "middle", fill=ink) for x, words, _ in fitting)
     return [*parts, *labels]
@@ -264,10 +264,6 @@ def _numbers(
 def _box(x: float, y: float, wide: float, high: float) -> str:
     n = svg.number
     return f"M{n(x)} {n(y)}h{n(wide)}v{n(high)}h{n(-wide)}z"
-
-
-def _path(shape: str, **style: object) -> str:
-    return f'<path d="{shape}"{svg.attributes(**style)}/>'
 
 
 def _alt(drawn: Sequence[DrawnPipeline], where: str) -> str:

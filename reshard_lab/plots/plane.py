@@ -145,8 +145,7 @@ def outline(frame: Plane, x: float, y: float, box: Box, thick: float) -> str:
         return ""
     left, top, wide, high = frame.place(box)
     line = min(thick, wide / 2, high / 2)
-    inside = x + left + line / 2, y + top + line / 2, wide - line, high - line
-    return svg.rect(*inside, fill="none", stroke=svg.INK, stroke_width=line)
+    return svg.inner_outline(x + left, y + top, wide, high, line)
 
 
 def piece(frame: Plane, x: float, y: float, box: Box, index: int, elements: bool) -> list[str]:
@@ -208,7 +207,7 @@ def _fitted(
         found = next(clear, None)
         left, top, _, _ = found or next(_spots(cell, room))
         middle, centre = left + room[0] / 2, top + room[1] / 2
-        turn = f"rotate(-90 {svg.number(middle)} {svg.number(centre)})" if turned else None
+        turn = svg.upright(middle, centre) if turned else None
         plate = [] if found else [svg.rect(left, top, *room, fill=svg.fill(index))]
         return [*plate, *svg.centred(middle, centre, words, size, index, turn)]
     return []
@@ -249,8 +248,8 @@ def _ticks(frame: Plane, x: float, y: float, boxes: Sequence[Box]) -> list[str]:
         shown = _spaced(boxes, frame.axes[0], frame.rows, scale, across=False)
         parts += [svg.label(x - 4, y + e * scale + 3.5, str(e), 10, "end") for e in shown]
         at = x - 10 - svg.text_width(str(frame.rows), 10), y + frame.height / 2
-        turn: str | None = f"rotate(-90 {svg.number(at[0])} {svg.number(at[1])})"
-        parts.append(svg.label(*at, f"dim {frame.axes[0]}", 11, "middle", transform=turn))
+        name = f"dim {frame.axes[0]}"
+        parts.append(svg.label(*at, name, 11, "middle", transform=svg.upright(*at)))
     return parts
 
 

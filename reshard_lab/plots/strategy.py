@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from reshard_lab.errors import check_type
 from reshard_lab.planning.explain import device_list
+from reshard_lab.planning.record import Plan
 from reshard_lab.plots import svg
 from reshard_lab.plots.snapshot import LEFT, WIDE, device_boxes, snapshot_parts
 from reshard_lab.plots.time_axis import TimeScale, instant
@@ -56,61 +57,57 @@ def draw_strategy(
     """
     check_type("timeline", timeline, Timeline, "simulation.one_sender makes one")
     found = pieces(timeline)
-    end = timeline.duration_s
+    end, bound = timeline.duration_s, timeline.plan.lower_bound_s
     for name, time_s in (("at_s", at_s), ("until_s", until_s)):
         if time_s is not None:
             instant(name, time_s)
-    longest = max(end, timeline.plan.lower_bound_s, until_s or 0.0, at_s or 0.0) or 1.0
-    scale = TimeScale(LEFT, WIDE, longest)
+    scale = TimeScale(LEFT, WIDE, max(end, bound, until_s or 0.0, at_s or 0.0) or 1.0)
     rows, per = _rows(found)
     words = _reading(found) + _thin(rows, scale)
     caption = (
-        f"{_name(timeline)}: {format_seconds(end)} simulated; one copy through one NIC takes "
-        f"{format_seconds(timeline.plan.lower_bound_s)} (dashed). {words}"
+        f"{_name(timeline.plan)}: {format_seconds(end)} simulated; one copy through one NIC takes "
+        f"{format_seconds(bound)} (dashed). {words}"
     )
     if at_s is not None:
         caption += f" Above: what each device holds after {format_seconds(at_s)}."
     if per > 1:
         words += f" They are many: a bar runs from the first to the last of up to {per} of them."
     alt = _alt(timeline, found, at_s)
-    return svg.figure(_document(timeline, at_s, scale, rows, words, alt), caption, alt)
+    parts, y = _parts(timeline, found, at_s, scale, rows)
+    lines, y = svg.note(LEFT, y, words, WIDE)
+    drawn = svg.document(_RIGHT + 4, y + 12, parts + lines, alt)
+    return svg.figure(drawn, caption, alt)
 
 
-def _document(
+def _parts(
     timeline: Timeline,
+    found: Sequence[Piece],
     at_s: float | None,
     scale: TimeScale,
     rows: Sequence[DeviceRow],
-    words: str,
-    alt: str,
-) -> str:
-    cluster, found = timeline.cluster, pieces(timeline)
+) -> tuple[list[str], float]:
+    """The snapshot at ``at_s``, the rows and their axis, and where they end."""
+    cluster = timeline.cluster
     device_boxes(cluster, found, 0.0)  # raises where there are too many to read
     parts: list[str] = []
-    y = 8.0
+    top = 42.0
     if at_s is not None:
-        high, drawn = snapshot_parts(cluster, found, moment(found, at_s), y)
-        parts += drawn
-        y += high + 12
-    top = y + (34 if at_s is None else 50)
-    bars_at = len(parts)
-    y = top
-    host = -1
-    for device, sends, bars in rows:
+        high, parts = snapshot_parts(cluster, found, moment(found, at_s), 8.0)
+        top = high + 70
+    y, host = top, -1
+    bars: list[str] = []
+    for device, sends, fragments in rows:
         if cluster.host_of(device) != host:
             y += _HOST_GAP if host >= 0 else 0
             host = cluster.host_of(device)
         name = f"host {host}, device {device} {'sends' if sends else 'takes in'}"
-        parts.append(svg.label(LEFT - 8, y + 0.75 * _ROW, name, _SIZE, "end"))
-        parts.append(svg.line(LEFT, y + _ROW, LEFT + WIDE, y + _ROW, **_FAINT))
-        parts += _bars(bars, y, scale)
+        bars.append(svg.label(LEFT - 8, y + 0.75 * _ROW, name, _SIZE, "end"))
+        bars.append(svg.line(LEFT, y + _ROW, LEFT + WIDE, y + _ROW, **_FAINT))
+        bars += _bars(fragments, y, scale)
         y += _ROW + _GAP
-    if at_s is not None:
-        parts[bars_at:bars_at] = _now(at_s, top, y + 2, scale)
-    parts += _axis(timeline, top, y + 2, scale)
-    y += 44
-    lines, y = svg.note(LEFT, y, words, WIDE)
-    return svg.document(_RIGHT + 4, y + 12, parts + lines, alt)
+    if at_s is not None:  # under the bars and their numbers
+        parts += _now(at_s, top, y + 2, scale)
+    return [*parts, *bars, *_axis(timeline, top, y + 2, scale)], y + 44
 
 
 _RIGHT = LEFT + WIDE + 28  # a number of three signs fits between the axis and here
@@ -136,15 +133,16 @@ def _rows(found: Sequence[Piece]) -> tuple[list[DeviceRow], int]:
     if longest > _MOST_IN_ROW:
         per = max(per, -(-longest // _FEW_IN_ROW))
     gap = max((p.end_s - p.start_s for p in found), default=0.0)
-    made = {d: _bars_of(row, per, gap) for d, row in takes.items()}
-    while sum(map(len, made.values())) > MOST_BARS and per < longest:
+    while True:
+        bars = {device: _fragment_bars(row, per, gap) for device, row in takes.items()}
+        if sum(map(len, bars.values())) <= MOST_BARS or per >= longest:
+            break
         per += 1
-        made = {d: _bars_of(row, per, gap) for d, row in takes.items()}
-    rows = [(d, True, _bars_of(row, per, gap)) for d, row in sorted(sends.items())]
-    return [*rows, *((d, False, made[d]) for d in sorted(made))], per
+    rows = [(d, True, _fragment_bars(row, per, gap)) for d, row in sorted(sends.items())]
+    return [*rows, *((d, False, bars[d]) for d in sorted(bars))], per
 
 
-def _bars_of(row: Sequence[Piece], per: int, gap_s: float) -> list[FragmentBar]:
+def _fragment_bars(row: Sequence[Piece], per: int, gap_s: float) -> list[FragmentBar]:
     """A row's pieces, in order of time; those of one group of ``per`` numbers in one bar.
 
     Not across more than ``gap_s`` seconds in which nothing comes.
@@ -161,12 +159,13 @@ def _bars_of(row: Sequence[Piece], per: int, gap_s: float) -> list[FragmentBar]:
             runs[-1].append(p)
         else:
             runs.append([p])
-    made = []
-    for run in runs:
-        first, last = run[0], run[-1]
-        ends = first.start_s, last.end_s, first.number, last.number
-        made.append(FragmentBar(*ends, first.number // per, all(p.inside for p in run)))
-    return made
+    return [
+        FragmentBar(
+            *(run[0].start_s, run[-1].end_s, run[0].number, run[-1].number),
+            *(run[0].number // per, all(p.inside for p in run)),
+        )
+        for run in runs
+    ]
 
 
 def _bars(bars: Sequence[FragmentBar], y: float, scale: TimeScale) -> list[str]:
@@ -200,8 +199,7 @@ def _together(bars: Sequence[FragmentBar], scale: TimeScale) -> list[list[Fragme
     """Bars in groups: those that look like one line share their numbers."""
     groups: list[list[FragmentBar]] = []
     for bar in bars:
-        same = bool(groups) and scale.x(bar.end_s) - scale.x(groups[-1][0].start_s) < 1.5
-        if same:
+        if groups and scale.x(bar.end_s) - scale.x(groups[-1][0].start_s) < 1.5:
             groups[-1].append(bar)
         else:
             groups.append([bar])
@@ -233,9 +231,8 @@ def _now(at_s: float, top: float, y: float, scale: TimeScale) -> list[str]:
     return [line, svg.label(middle, top - 38, words, _SIZE, "middle")]
 
 
-def _name(timeline: Timeline) -> str:
-    strategy = timeline.plan.strategy
-    return NAMES.get(strategy, strategy)
+def _name(plan: Plan) -> str:
+    return NAMES.get(plan.strategy, plan.strategy)
 
 
 def _reading(found: Sequence[Piece]) -> str:
@@ -270,7 +267,7 @@ def _alt(timeline: Timeline, found: Sequence[Piece], at_s: float | None) -> str:
     receivers = sorted({p.destination for p in found})
     hosts = len({timeline.cluster.host_of(d) for d in receivers})
     text = (
-        f"{_name(timeline)} over time: from device {found[0].source} to {len(receivers)} devices "
+        f"{_name(timeline.plan)} over time: from device {found[0].source} to {len(receivers)} devices "
         f"on {hosts} {'host' if hosts == 1 else 'hosts'}, done after "
         f"{format_seconds(timeline.duration_s)}."
     )

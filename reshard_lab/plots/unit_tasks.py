@@ -1,4 +1,4 @@
-"""Unit tasks drawn: each box, the devices that hold it and those that need it (appendix B)."""
+"""Unit tasks as pictures and as text: boxes, who holds and who needs each (appendix B)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from reshard_lab.boxes import Box, box_text, box_volume, check_shape, intersect
 from reshard_lab.errors import check_bool, check_int, check_type
-from reshard_lab.planning.explain import device_list
+from reshard_lab.planning.explain import device_list, table
 from reshard_lab.plots import svg
-from reshard_lab.plots.device_grid import slices_of
+from reshard_lab.plots.device_grid import numbered_cell, slices_of
 from reshard_lab.plots.plane import Plane, choose_axes, piece, plane
-from reshard_lab.resharding import ReshardingTask, UnitTask
+from reshard_lab.resharding import ReshardingTask, UnitTask, nic_hosts
 from reshard_lab.units import format_bytes
 
 _ROW, _HEAD, _CHIP, _SIZE = 58.0, 34.0, 26.0, 11
@@ -163,8 +163,7 @@ def _chips(devices: Sequence[int], colors: Mapping[int, int], held: Sequence[int
                 parts.append(svg.rect(left, y - 12, wide, 24, **style))
                 parts.append(svg.label(left + wide / 2, y + 4, str(device), _SIZE, "middle"))
             else:
-                parts.append(svg.cell(left, y - 12, wide, 24, index))
-                parts += svg.centred(left + wide / 2, y, str(device), _SIZE, index)
+                parts += numbered_cell(left, y - 12, wide, 24, device, _SIZE, index)
         return parts
 
     return _Cell(len(devices) * (wide + 3) - 3, draw)
@@ -177,15 +176,21 @@ def _colors(boxes: Mapping[int, Box]) -> dict[int, int]:
 
 def _needed(unit: UnitTask, dst_boxes: Mapping[int, Box]) -> str:
     """How much of the box its receivers need, in words; empty if all of it."""
-    volume = box_volume(unit.box)
-    sizes = set()
-    for device in unit.receivers:
-        common = intersect(unit.box, dst_boxes[device])
-        sizes.add(unit.nbytes * box_volume(common) // volume if common else 0)
+    sizes = {_needed_bytes(unit, device, dst_boxes) for device in unit.receivers}
     if sizes == {unit.nbytes}:
         return ""
+    words = _range_text(sizes)
+    return words if " to " in words else f"{words} each"
+
+
+def _needed_bytes(unit: UnitTask, device: int, dst_boxes: Mapping[int, Box]) -> int:
+    common = intersect(unit.box, dst_boxes[device])
+    return unit.nbytes * box_volume(common) // box_volume(unit.box) if common else 0
+
+
+def _range_text(sizes: Iterable[int]) -> str:
     low, high = format_bytes(min(sizes)), format_bytes(max(sizes))
-    return f"{low} each" if low == high else f"{low} to {high}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _alt(units: Sequence[UnitTask], limit: int, highlight: int | None) -> str:
@@ -200,3 +205,61 @@ def _alt(units: Sequence[UnitTask], limit: int, highlight: int | None) -> str:
     if len(units) > len(shown):
         words.append(f"And {len(units) - len(shown)} more.")
     return " ".join(words) or "No unit tasks: the tensor is empty."
+
+
+def unit_tasks_text(
+    task: ReshardingTask, whole_slices: bool = False, limit: int | None = None
+) -> str:
+    """The unit tasks of ``task``, numbered, and what they add up to."""
+    units = task.whole_slice_tasks if whole_slices else task.unit_tasks
+    shown = units if limit is None else units[:limit]
+    needed = task.dst.boxes(task.shape)
+    rows = [("task", "box", "elements", "bytes", "from", "", "to")]
+    rows += [
+        (
+            str(i),
+            box_text(u.box),
+            str(box_volume(u.box)),
+            format_bytes(u.nbytes),
+            device_list(u.senders),
+            "->",
+            _receivers_text(u, needed),
+        )
+        for i, u in enumerate(shown)
+    ]
+    what = "source slice, sent whole"
+    if not whole_slices:
+        what = "intersection of a source slice and a destination slice"
+    plural = "unit task" if len(units) == 1 else "unit tasks"
+    article = "a" if whole_slices else "an"
+    lines = [f"{len(units)} {plural}, one {article} {what}", *table(rows)]
+    if len(units) > len(shown):
+        lines.append(f"... and {len(units) - len(shown)} more")
+    return "\n".join([*lines, "", *totals_text(task, units, needed)])
+
+
+def totals_text(
+    task: ReshardingTask, units: Sequence[UnitTask], needed: Mapping[int, Box]
+) -> list[str]:
+    """What ``units`` move in all: the tensor, and what arrives at devices and at hosts."""
+    elements = box_volume(tuple((0, n) for n in task.shape))
+    lines = [f"tensor: {elements} elements, {format_bytes(task.nbytes)}"]
+    arriving = sum(u.nbytes * len(set(u.receivers) - set(u.senders)) for u in units)
+    use = sum(_needed_bytes(u, d, needed) for u in units for d in set(u.receivers) - set(u.senders))
+    spare = f", of which {format_bytes(arriving - use)} not needed" if arriving > use else ""
+    lines.append(f"to devices that do not hold it yet: {format_bytes(arriving)}{spare}")
+    if task.cluster is not None:
+        entering = sum(u.nbytes * len(nic_hosts(u, task.cluster)[1]) for u in units)
+        lines.append(f"into hosts, each box once a host: {format_bytes(entering)}")
+    return lines
+
+
+def _receivers_text(unit: UnitTask, needed: Mapping[int, Box]) -> str:
+    words = device_list(unit.receivers)
+    local = sorted(set(unit.receivers) & set(unit.senders))
+    if local:
+        words += f"  ({device_list(local)} already {'hold' if len(local) > 1 else 'holds'} it)"
+    uses = {_needed_bytes(unit, d, needed) for d in unit.receivers}
+    if uses != {unit.nbytes}:
+        words += f"  (of it needed: {_range_text(uses)})"
+    return words

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import reshard_lab as rl
 from reshard_lab import paper, plots
 from reshard_lab.plots import svg
-from reshard_lab.plots.text import mesh_text, side_by_side, unit_tasks_text
+from reshard_lab.plots.layouts import mesh_text, side_by_side
+from reshard_lab.plots.unit_tasks import unit_tasks_text
 from support.property_tasks import layouts_and_shapes
 from support.svg_pages import assert_readable, contrast, read, width_of
 
