@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from reshard_lab.errors import check_type
 from reshard_lab.planning.explain import device_list
-from reshard_lab.planning.record import Plan
 from reshard_lab.plots import svg
 from reshard_lab.plots.snapshot import LEFT, WIDE, device_boxes, snapshot_parts
 from reshard_lab.plots.time_axis import TimeScale, instant
@@ -58,21 +57,22 @@ def draw_strategy(
     check_type("timeline", timeline, Timeline, "simulation.one_sender makes one")
     found = pieces(timeline)
     end, bound = timeline.duration_s, timeline.plan.lower_bound_s
-    for name, time_s in (("at_s", at_s), ("until_s", until_s)):
+    for what, time_s in (("at_s", at_s), ("until_s", until_s)):
         if time_s is not None:
-            instant(name, time_s)
+            instant(what, time_s)
     scale = TimeScale(LEFT, WIDE, max(end, bound, until_s or 0.0, at_s or 0.0) or 1.0)
     rows, per = _rows(found)
     words = _reading(found) + _thin(rows, scale)
+    name = NAMES.get(timeline.plan.strategy, timeline.plan.strategy)
     caption = (
-        f"{_name(timeline.plan)}: {format_seconds(end)} simulated; one copy through one NIC takes "
+        f"{name}: {format_seconds(end)} simulated; one copy through one NIC takes "
         f"{format_seconds(bound)} (dashed). {words}"
     )
     if at_s is not None:
         caption += f" Above: what each device holds after {format_seconds(at_s)}."
     if per > 1:
         words += f" They are many: a bar runs from the first to the last of up to {per} of them."
-    alt = _alt(timeline, found, at_s)
+    alt = _alt(name, timeline, found, at_s)
     parts, y = _parts(timeline, found, at_s, scale, rows)
     lines, y = svg.note(LEFT, y, words, WIDE)
     drawn = svg.document(_RIGHT + 4, y + 12, parts + lines, alt)
@@ -231,10 +231,6 @@ def _now(at_s: float, top: float, y: float, scale: TimeScale) -> list[str]:
     return [line, svg.label(middle, top - 38, words, _SIZE, "middle")]
 
 
-def _name(plan: Plan) -> str:
-    return NAMES.get(plan.strategy, plan.strategy)
-
-
 def _reading(found: Sequence[Piece]) -> str:
     """What the numbers are."""
     total = len({p.number for p in found})
@@ -261,13 +257,13 @@ def _thin(rows: Sequence[DeviceRow], scale: TimeScale) -> str:
     return f" A thin line: what arrives over a link inside the host, {time}."
 
 
-def _alt(timeline: Timeline, found: Sequence[Piece], at_s: float | None) -> str:
+def _alt(name: str, timeline: Timeline, found: Sequence[Piece], at_s: float | None) -> str:
     if not found:
         return "Nothing moves."
     receivers = sorted({p.destination for p in found})
     hosts = len({timeline.cluster.host_of(d) for d in receivers})
     text = (
-        f"{_name(timeline.plan)} over time: from device {found[0].source} to {len(receivers)} devices "
+        f"{name} over time: from device {found[0].source} to {len(receivers)} devices "
         f"on {hosts} {'host' if hosts == 1 else 'hosts'}, done after "
         f"{format_seconds(timeline.duration_s)}."
     )
