@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, check_each
 from reshard_lab.planning import Plan, plan
+from reshard_lab.planning.traffic import traffic
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.units import parse_seconds
 
@@ -122,15 +122,10 @@ def reverse(moves: Any) -> Any:
 
 def _plan_load(moved: Plan) -> Load:
     """Makespan of a plan, and the bytes through each NIC over what it could move meanwhile."""
-    cluster, duration = moved.cluster, moved.makespan_s
-    nbytes: dict[Port, int] = {}
-    for transfer in moved.transfers:
-        for a, b in itertools.pairwise(transfer.path):
-            for port in cluster.nic_ports(a, b):
-                nbytes[port] = nbytes.get(port, 0) + transfer.nbytes
+    duration = moved.makespan_s
     shares = {
-        port: n / (cluster.host_nic_Bps[cluster.host_of_nic(port[1])] * duration)
-        for port, n in nbytes.items()
+        (nic.side, nic.nic): nic.nbytes / (moved.cluster.host_nic_Bps[nic.host] * duration)
+        for nic in traffic(moved).loads
         if duration > 0
     }
     return Load(duration, tuple((port, min(1.0, s)) for port, s in sorted(shares.items()) if s))

@@ -8,7 +8,8 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab import pipeline
-from reshard_lab.pipelining import workloads
+from reshard_lab.pipelining.gpt import GPT_SIZES
+from reshard_lab.pipelining.u_transformer import U_TRANSFORMER_SIZES
 
 torch = pytest.importorskip("torch")
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
@@ -84,7 +85,7 @@ def assert_stage(work, parameters, forward, backward, nbytes):
 )
 def test_gpt_is_torchs(size, changes, recompute):
     model = pipeline.gpt(size, recompute, **changes)
-    sizes = workloads.GPT_SIZES[size] | changes
+    sizes = GPT_SIZES[size] | changes
     counted = list(gpt_stages(sizes, recompute))
     assert len(counted) == len(model.stages) == sizes["stages"]
     for work, (parameters, forward, backward, nbytes, _) in zip(model.stages, counted, strict=True):
@@ -130,7 +131,7 @@ def u_stages(sizes: dict, recompute: bool):
 )
 def test_u_transformer_is_torchs(size, changes, recompute):
     model = pipeline.u_transformer(size, recompute, **changes)
-    sizes = workloads.U_TRANSFORMER_SIZES[size] | changes
+    sizes = U_TRANSFORMER_SIZES[size] | changes
     counted = list(u_stages(sizes, recompute))
     assert len(counted) == len(model.stages) == len(sizes["cuts"]) + 1
     for work, (parameters, forward, backward, nbytes, _) in zip(model.stages, counted, strict=True):
@@ -183,7 +184,7 @@ def test_flops_of_gpt_in_closed_form():
     5.1, without recomputation), which is three times 24 b s h^2 + 4 b s^2 h a layer and the output.
     """
     for size in ("1.3B", "2.6B"):
-        c = workloads.GPT_SIZES[size]
+        c = GPT_SIZES[size]
         s, n, h, v = c["sequence"], c["layers"], c["hidden"], c["vocab"]
         expected = 72 * c["batch"] * s * n * h**2 * (1 + s / (6 * h) + v / (12 * n * h))
         assert pipeline.gpt(size).flops == pytest.approx(expected, rel=1e-12)

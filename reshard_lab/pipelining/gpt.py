@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
-from reshard_lab.errors import ReshardError, check_choice
+from reshard_lab.errors import ReshardError
+from reshard_lab.pipelining.costs import Cost, attention, keep, linear, norm, total
 from reshard_lab.pipelining.loads import BoundaryTensor
-from reshard_lab.pipelining.workloads.costs import Cost, attention, keep, linear, norm, total
-from reshard_lab.pipelining.workloads.record import Layer, Workload, sizes_of, stage_work
+from reshard_lab.pipelining.workload import Layer, Workload, cut_workload, settings_of
 
 GPT_SIZES: dict[str, dict[str, Any]] = {
     "1.3B": {
@@ -48,44 +49,26 @@ def gpt(size: str = "1.3B", recompute: bool = False, **changes: Any) -> Workload
     Workload(GPT-1.3B: 1.32 billion parameters, 555.8 TFLOP a batch of 64, 2 stages of (1, 2) \
 devices, 64 MiB cross a microbatch)
     """
-    base = GPT_SIZES[check_choice("GPT size", size, GPT_SIZES)]
-    for key in changes:
-        check_choice("GPT setting", key, base)
-    name = f"GPT-{size}" + (" changed" if changes else "")
-    sizes = sizes_of(name, base | changes)
-    hidden, sequence, vocab = sizes["hidden"], sizes["sequence"], sizes["vocab"]
-    layers, stages = sizes["layers"], sizes["stages"]
+    name, settings = settings_of("GPT", GPT_SIZES, size, changes)
+    hidden, sequence, vocab = settings["hidden"], settings["sequence"], settings["vocab"]
+    layers, stages, heads = settings["layers"], settings["stages"], settings["heads"]
     if layers < stages:
         raise ReshardError(f"{name}: {layers} layers do not fill {stages} stages; use fewer stages")
-    if hidden % sizes["heads"]:
-        raise ReshardError(f"{name}: hidden={hidden} does not divide into {sizes['heads']} heads")
-    samples = sizes["batch"] // sizes["microbatches"]
+    if hidden % heads:
+        raise ReshardError(f"{name}: hidden={hidden} does not divide into {heads} heads")
+    samples = settings["batch"] // settings["microbatches"]
     tokens = samples * sequence
-    block = _block(samples, sequence, hidden, sizes["heads"])
-    cut: list[list[Layer]] = []
-    for s in range(stages):
-        count = layers // stages + (s < layers % stages)
-        done = sum(len(part) for part in cut)
-        names = [f"block {done + i}" for i in range(count)]
-        cut.append([Layer(name, block, {f"into {name}": tokens * hidden}) for name in names])
-    embedding = Layer("embedding", Cost((vocab + sequence) * hidden), {})
-    head = Layer("output", _output(tokens, hidden, vocab), {"into output": tokens * hidden})
-    parameters = embedding.cost.parameters + layers * block.parameters + head.cost.parameters
-    cut[0].insert(0, embedding)
-    cut[-1].append(head)
-    copies = [vocab * hidden if 0 < s == stages - 1 else 0 for s in range(stages)]
+    block = _block(samples, sequence, hidden, heads)
+    names = [f"block {i}" for i in range(layers)]
+    blocks = [Layer(name, block, {f"into {name}": tokens * hidden}) for name in names]
+    ends = [s * (layers // stages) + min(s, layers % stages) for s in range(stages + 1)]
+    cut = [blocks[a:b] for a, b in itertools.pairwise(ends)]
+    cut[0].insert(0, Layer("embedding", Cost((vocab + sequence) * hidden), {}))
+    output, copied = _output(tokens, hidden, vocab), vocab * hidden if stages > 1 else 0
+    cut[-1].append(Layer("output", output, {"into output": tokens * hidden}, copied))
     shape = (samples, sequence, hidden)
-    return Workload(
-        name,
-        sizes["dtype"],
-        sizes["batch"],
-        sizes["microbatches"],
-        sizes["data"],
-        sizes["operator"],
-        tuple(stage_work(c, sizes, recompute, n) for c, n in zip(cut, copies, strict=True)),
-        tuple(BoundaryTensor(s, s + 1, name="hidden", shape=shape) for s in range(stages - 1)),
-        parameters,
-    )
+    tensors = [BoundaryTensor(s, s + 1, name="hidden", shape=shape) for s in range(stages - 1)]
+    return cut_workload(name, settings, recompute, cut, tensors)
 
 
 def _block(samples: int, sequence: int, hidden: int, heads: int) -> Cost:

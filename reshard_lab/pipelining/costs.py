@@ -36,6 +36,19 @@ def total(costs: Iterable[Cost]) -> Cost:
     return Cost(*(sum(column) for column in zip(Cost(), *costs, strict=True)))
 
 
+def keep(elements: int, split: bool = False) -> Cost:
+    """A function without parameters or products that keeps ``elements``, such as SiLU or GELU.
+
+    split: they are shared out over the operator-parallel group.
+    """
+    return Cost(kept=0 if split else elements, kept_split=elements if split else 0)
+
+
+def norm(elements: int, channels: int, split: bool = False) -> Cost:
+    """Layer or group normalisation: scale and shift a channel; keeps its input."""
+    return keep(elements, split)._replace(parameters=2 * channels)
+
+
 def linear(
     rows: int,
     inputs: int,
@@ -52,14 +65,11 @@ def linear(
     input_gradient: False if nothing needs the gradient of the input.
     """
     flops = 2 * rows * inputs * outputs
-    kept = rows * inputs if keeps else 0
-    return Cost(
-        inputs * outputs + (outputs if bias else 0),
-        flops,
-        flops if input_gradient else 0,
-        flops,
-        0 if split else kept,
-        kept if split else 0,
+    return keep(rows * inputs if keeps else 0, split)._replace(
+        parameters=inputs * outputs + (outputs if bias else 0),
+        forward_flops=flops,
+        input_flops=flops if input_gradient else 0,
+        weight_flops=flops,
     )
 
 
@@ -72,19 +82,9 @@ def conv(
     split: bool = False,
     input_gradient: bool = True,
 ) -> Cost:
-    """A convolution that makes ``pixels`` (of all samples), and keeps ``kept`` input elements."""
-    made = linear(pixels, inputs * kernel**2, outputs, True, split, False, input_gradient)
-    return made._replace(kept=0 if split else kept, kept_split=kept if split else 0)
-
-
-def norm(elements: int, channels: int, split: bool = False) -> Cost:
-    """Layer or group normalisation: scale and shift a channel; keeps its input."""
-    return Cost(2 * channels, kept=0 if split else elements, kept_split=elements if split else 0)
-
-
-def keep(elements: int, split: bool = False) -> Cost:
-    """A function without parameters or products that keeps ``elements``, such as SiLU or GELU."""
-    return Cost(kept=0 if split else elements, kept_split=elements if split else 0)
+    """A convolution of ``pixels`` outputs (of all samples) that keeps ``kept`` input elements."""
+    product = linear(pixels, inputs * kernel**2, outputs, True, split, False, input_gradient)
+    return total([product, keep(kept, split)])
 
 
 def attention(

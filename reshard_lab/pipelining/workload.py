@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from reshard_lab.cluster import Cluster, preset_data
-from reshard_lab.errors import ReshardError, check_bool, check_choice, check_int
+from reshard_lab.errors import ReshardError, check_bool, check_choice, check_int, check_number
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
+from reshard_lab.pipelining.costs import Cost, total
 from reshard_lab.pipelining.loads import BoundaryTensor
-from reshard_lab.pipelining.workloads.costs import Cost, total
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.units import ITEMSIZE, dtype_name, format_bytes
+
+_MOST, _MOST_LAYERS = 10**9, 10_000
+"""More is taken for a slip."""
 
 
 class Layer(NamedTuple):
@@ -25,6 +28,8 @@ class Layer(NamedTuple):
     """For one microbatch, all samples."""
     inputs: Mapping[str, int]
     """Elements of the activations that come in, by name: what a recomputed layer keeps."""
+    copied: int = 0
+    """Parameters of another stage that it holds too."""
 
 
 class StageWork(NamedTuple):
@@ -126,8 +131,7 @@ class Workload:
         >>> cluster = Cluster.preset("p3.8xlarge", hosts=2)
         >>> timeline = pipeline.simulate(schedule, **model.arguments(cluster, 37.5e12))
         """
-        if not 0 < flops_per_s < math.inf:
-            raise ReshardError(f"flops_per_s must be more than 0 and finite, not {flops_per_s!r}")
+        check_number("flops_per_s", flops_per_s, above=0, expected="more than 0 and finite")
         rate = flops_per_s * self.data * self.operator
         tasks: dict[tuple[int, int], list[ReshardingTask]] = {}
         for tensor in self.tensors:
@@ -154,19 +158,28 @@ class Workload:
         )
 
 
-_MOST, _MOST_LAYERS = 10**9, 10_000
-"""More is taken for a slip."""
+def settings_of(
+    model: str,
+    sizes: Mapping[str, Mapping[str, Any]],
+    size: str,
+    changes: Mapping[str, Any],
+) -> tuple[str, dict[str, Any]]:
+    """Name and settings of a workload, checked: whole numbers, a known dtype, batches that divide.
 
-
-def sizes_of(name: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """``fields`` of a workload, checked: whole numbers, a known dtype, batches that divide."""
-    for key, value in fields.items():
+    ``cuts``, the layers after which a model is cut, are left to the model.
+    """
+    base = sizes[check_choice(f"{model} size", size, sizes)]
+    for key in changes:
+        check_choice(f"{model} setting", key, base)
+    name = f"{model}-{size}" + (" changed" if changes else "")
+    settings = {**base, **changes}
+    for key, value in settings.items():
         if key == "dtype":
-            fields[key] = dtype_name(value)
+            settings[key] = dtype_name(value)
         elif key != "cuts":
             most = _MOST_LAYERS if key in ("layers", "stages") else _MOST
-            fields[key] = check_int(f"{key} of {name}", value, 1, most)
-    batch, microbatches, data = fields["batch"], fields["microbatches"], fields["data"]
+            settings[key] = check_int(f"{key} of {name}", value, 1, most)
+    batch, microbatches, data = (settings[key] for key in ("batch", "microbatches", "data"))
     if batch % microbatches:
         raise ReshardError(
             f"{name}: {microbatches} microbatches do not divide a batch of {batch}; use a number "
@@ -177,24 +190,42 @@ def sizes_of(name: str, fields: dict[str, Any]) -> dict[str, Any]:
             f"{name}: a microbatch of {batch // microbatches} samples does not divide over data="
             f"{data} devices; use fewer microbatches or another data"
         )
-    return fields
+    return name, settings
 
 
-def stage_work(
-    layers: Sequence[Layer], sizes: dict[str, Any], recompute: bool, shared: int = 0
-) -> StageWork:
-    """One stage of ``layers``, with ``shared`` parameters more that another stage holds too."""
+def cut_workload(
+    name: str,
+    settings: Mapping[str, Any],
+    recompute: bool,
+    stages: Sequence[Sequence[Layer]],
+    tensors: Sequence[BoundaryTensor],
+) -> Workload:
+    """The workload of the layers of every stage, and of the tensors that cross."""
+    return Workload(
+        name,
+        settings["dtype"],
+        settings["batch"],
+        settings["microbatches"],
+        settings["data"],
+        settings["operator"],
+        tuple(_stage_work(layers, settings, recompute) for layers in stages),
+        tuple(tensors),
+        sum(layer.cost.parameters for layers in stages for layer in layers),
+    )
+
+
+def _stage_work(layers: Sequence[Layer], settings: Mapping[str, Any], recompute: bool) -> StageWork:
     cost = total(layer.cost for layer in layers)
-    kept = cost.kept + math.ceil(cost.kept_split / sizes["operator"])
+    kept = cost.kept + math.ceil(cost.kept_split / settings["operator"])
     again = 0
     if check_bool("recompute", recompute):
         inputs = {name: n for layer in layers for name, n in layer.inputs.items()}
         kept, again = sum(inputs.values()), cost.forward_flops
     return StageWork(
         tuple(layer.name for layer in layers),
-        cost.parameters + shared,
+        cost.parameters + sum(layer.copied for layer in layers),
         cost.forward_flops,
         cost.input_flops + cost.weight_flops + again,
         cost.weight_flops,
-        math.ceil(kept / sizes["data"]) * ITEMSIZE[sizes["dtype"]],
+        math.ceil(kept / settings["data"]) * ITEMSIZE[settings["dtype"]],
     )
