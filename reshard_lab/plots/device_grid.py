@@ -272,3 +272,12 @@ def shape_text(sizes: Sequence[int]) -> str:
     ('4×8', '()')
     """
     return "×".join(map(str, sizes)) if sizes else "()"
+
+
+def devices_text(devices: Sequence[int]) -> str:
+    """Devices in a sentence.
+
+    >>> devices_text((4, 5)), devices_text((7,))
+    ('devices 4,5', 'device 7')
+    """
+    return f"{'device' if len(devices) == 1 else 'devices'} {device_list(devices)}"

@@ -16,6 +16,7 @@ from reshard_lab.plots.device_grid import (
     LayoutPanel,
     check_drawable,
     device_grid,
+    devices_text,
     layout_panel,
     mesh_words,
     shape_text,
@@ -148,19 +149,15 @@ def _draw(
 
 def _holds(unit: UnitTask) -> Highlight:
     """The mark of a unit task at the source."""
-    words = f"{box_text(unit.box)} outlined: {_count(unit.senders)} may send it"
+    words = f"{box_text(unit.box)} outlined: {devices_text(unit.senders)} may send it"
     return Highlight(unit.box, dict.fromkeys(unit.senders, "may send"), words)
 
 
 def _needs(unit: UnitTask) -> Highlight:
     """The mark of a unit task at the destination."""
     does = {d: "has it already" if d in unit.senders else "receives" for d in unit.receivers}
-    words = f"{box_text(unit.box)} outlined: it goes to {_count(unit.receivers)}"
+    words = f"{box_text(unit.box)} outlined: it goes to {devices_text(unit.receivers)}"
     return Highlight(unit.box, does, words)
-
-
-def _count(members: Sequence[int]) -> str:
-    return f"{'device' if len(members) == 1 else 'devices'} {device_list(members)}"
 
 
 def _alt(panels: Sequence[LayoutPanel], shape: tuple[int, ...]) -> str:
@@ -180,7 +177,7 @@ def _alt(panels: Sequence[LayoutPanel], shape: tuple[int, ...]) -> str:
 
 
 def _holding(members: Sequence[int], what: str) -> str:
-    return f"{_count(members)} {'holds' if len(members) == 1 else 'hold'} {what}"
+    return f"{devices_text(members)} {'holds' if len(members) == 1 else 'hold'} {what}"
 
 
 def mesh_text(shown: LayoutPanel) -> str:

@@ -11,8 +11,7 @@ from reshard_lab.widgets.measurement import measurement_explorer
 from reshard_lab.widgets.panel import Explorer, View, explorer
 from reshard_lab.widgets.pipeline import pipeline_explorer
 from reshard_lab.widgets.plans import plan_explorer
-from reshard_lab.widgets.strategy import strategy_explorer
-from reshard_lab.widgets.traffic import traffic_explorer
+from reshard_lab.widgets.strategies import strategy_explorer, traffic_explorer
 
 __all__ = [
     "Explorer",

@@ -51,6 +51,14 @@ def slider(
     )
 
 
+def fine_slider(description: str, value: Any, most: float) -> Any:
+    """A number to the tenth, from 0 to ``most``, drawn anew while it moves."""
+    if not isinstance(value, (int, float)) or not 0 <= value <= most:
+        raise ReshardError(f"{description} must be from 0 to {most:g}, not {short(value)}")
+    limits = {"min": 0.0, "max": most, "step": 0.1, "readout_format": ".1f"}
+    return ipywidgets().FloatSlider(value, description=description, **limits, **_look("24em"))
+
+
 def checkbox(description: str, value: bool) -> Any:
     """Yes or no."""
     return ipywidgets().Checkbox(

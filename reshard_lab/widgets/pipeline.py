@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from reshard_lab.errors import ReshardError, need, short
 from reshard_lab.pipelining import SCHEDULES, PipelineTimeline, schedule, simulate
 from reshard_lab.plots.activation_memory import draw_memory
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.svg import stacked
 from reshard_lab.units import format_seconds, parse_seconds
-from reshard_lab.widgets.controls import checkbox, menu, slider, text
+from reshard_lab.widgets.controls import checkbox, fine_slider, menu, slider, text
 from reshard_lab.widgets.panel import Explorer, View, explorer
 
 _NONE = "nothing"
@@ -48,26 +45,10 @@ def pipeline_explorer(
         "Times": {
             "forward": text("t_F: a forward", forward),
             "backward": text("t_B: a backward", backward),
-            "transfer_ms": _fine("c: a transfer (ms)", transfer_ms, 10.0),
+            "transfer_ms": fine_slider("c: a transfer (ms)", transfer_ms, 10.0),
         },
     }
     return explorer("pipeline explorer", groups, _view)
-
-
-def _fine(description: str, value: Any, most: float) -> Any:
-    """A number to the tenth, from 0 to ``most``, drawn anew while it moves."""
-    if not isinstance(value, (int, float)) or not 0 <= value <= most:
-        raise ReshardError(f"{description} must be from 0 to {most:g}, not {short(value)}")
-    return need("ipywidgets", "notebooks", "an explorer").FloatSlider(
-        value,
-        min=0.0,
-        max=most,
-        step=0.1,
-        readout_format=".1f",
-        description=description,
-        style={"description_width": "initial"},
-        layout={"width": "24em"},
-    )
 
 
 def _view(
@@ -82,19 +63,19 @@ def _view(
     delay_weights: bool,
 ) -> View:
     times = parse_seconds(forward, "t_F"), parse_seconds(backward, "t_B"), transfer_ms / 1e3
-    found = {}
+    timelines = {}
     for one in dict.fromkeys((name, other)):
         if one != _NONE:
             lists = schedule(one, stages, microbatches, delay_weights=delay_weights)
-            found[one] = _simulated(lists, _PIECES.get(one, 1), times, overlap)
+            timelines[one] = _simulated(lists, _PIECES.get(one, 1), times, overlap)
     notes = [
         f"In {one} a stage holds {pieces} pieces of the model, which take t_F/{pieces} and "
         f"t_B/{pieces} each; live microbatches are counted a piece."
         for one, pieces in _PIECES.items()
-        if one in found
+        if one in timelines
     ]
-    figure = stacked(draw_pipeline(found), draw_memory(found))
-    return View(figure, _table(found), _facts(found), notes)
+    figure = stacked(draw_pipeline(timelines), draw_memory(timelines))
+    return View(figure, _table(timelines), _facts(timelines), notes)
 
 
 def _simulated(
@@ -105,23 +86,23 @@ def _simulated(
     return simulate(lists, forward_s / pieces, backward_s / pieces, transfer_s, overlap=overlap)
 
 
-def _facts(found: dict[str, PipelineTimeline]) -> dict[str, str]:
+def _facts(timelines: dict[str, PipelineTimeline]) -> dict[str, str]:
     facts = {
         name: f"{format_seconds(one.makespan_s)}, bubble {one.bubble_share:.1%}, exposed "
         f"communication {one.exposed_communication_share:.1%}, at most {max(one.peak_live)} live"
-        for name, one in found.items()
+        for name, one in timelines.items()
     }
-    if len(found) == 2:
-        (_, one), (name, two) = found.items()
+    if len(timelines) == 2:
+        (_, one), (name, two) = timelines.items()
         if two.makespan_s:
             facts["time over that of " + name] = f"{one.makespan_s / two.makespan_s:.3f}"
     return facts
 
 
-def _table(found: dict[str, PipelineTimeline]) -> list[tuple[object, ...]]:
+def _table(timelines: dict[str, PipelineTimeline]) -> list[tuple[object, ...]]:
     """A row an op or transfer of every schedule."""
     rows: list[tuple[object, ...]] = [("schedule", "row", "op", "what", "start", "end")]
-    for name, one in found.items():
+    for name, one in timelines.items():
         rows += [
             (name, e.row, e.op, e.what, format_seconds(e.start_s), format_seconds(e.end_s))
             for e in one.events

@@ -16,8 +16,8 @@ from reshard_lab.scheduling import METHODS
 from reshard_lab.strategies import STRATEGIES
 from reshard_lab.units import format_bytes, format_seconds
 from reshard_lab.widgets.controls import menu, slider
+from reshard_lab.widgets.layouts import task_controls, task_of
 from reshard_lab.widgets.panel import Explorer, View, explorer
-from reshard_lab.widgets.tasks import task_controls, task_of
 
 MOST_TASKS = 1024
 """Unit tasks of a plan: more do not follow a slider."""

@@ -7,7 +7,7 @@ import pytest
 import reshard_lab as rl
 from reshard_lab import paper, plots, widgets
 from reshard_lab.units import ITEMSIZE
-from reshard_lab.widgets.tasks import task_controls, task_of
+from reshard_lab.widgets.layouts import task_controls, task_of
 from support.svg_pages import assert_readable
 
 
@@ -76,10 +76,10 @@ def test_device_ids_far_apart_are_refused_before_a_cluster_is_made_for_them():
 def test_another_unit_task_is_chosen_without_making_the_task_anew(monkeypatch):
     made = widgets.layout_explorer()
     before = made.view.table
-    from reshard_lab.widgets import layouts, tasks
+    from reshard_lab.widgets import layouts
 
-    for module, name in ((tasks, "ReshardingTask"), (layouts, "box_text"), (tasks, "nic_hosts")):
-        monkeypatch.delattr(module, name)
+    for name in ("ReshardingTask", "box_text", "nic_hosts"):
+        monkeypatch.delattr(layouts, name)
     made.controls["unit"].value = 2
     assert "Unit task 2" in made.notes.value and made.view.table is before
 
