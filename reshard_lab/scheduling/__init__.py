@@ -35,17 +35,8 @@ __all__ = [
     "solve",
 ]
 
-METHODS = (
-    "naive",
-    "load_balance",
-    "dfs",
-    "greedy",
-    "ensemble",
-    "exact",
-    "auto",
-    "split",
-    "concurrent",
-)
+_OF_THE_PAPER = ("naive", "load_balance", "dfs", "greedy", "ensemble")
+METHODS = (*_OF_THE_PAPER, "exact", "auto", *SHARED_OUT)
 
 
 def solve(

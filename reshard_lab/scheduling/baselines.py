@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +55,9 @@ def greedy(problem: Problem, budget: Budget, seed: int) -> tuple[list[int], list
     work = budget.steps(_GREEDY_PACE)
     while left:
         best: dict[int, int] = {}
-        sets_left = max(1.0, len(left) / max(1, _most_at_once(left, sends, takes)))
+        senders, receivers = (reduce(or_, (bits[i] for i in left)) for bits in (sends, takes))
+        most = min(senders.bit_count(), receivers.bit_count())  # that fit into one set
+        sets_left = max(1.0, len(left) / most)
         draws = int(min(_DRAWS, work / (len(left) * sets_left / 2)))
         for draw in range(max(1, draws)):
             if draw and budget.over:
@@ -77,26 +81,14 @@ def _draw(
     sending = taking = 0
     for at in rng.permutation(len(left)).tolist():
         i = left[at]
-        if takes[i] & taking:
-            continue
         free = sends[i] & ~sending
-        if not free:
-            continue
-        choices = [s for s in range(free.bit_length()) if free >> s & 1]
-        source = choices[0] if len(choices) == 1 else choices[int(rng.integers(len(choices)))]
-        taken[i] = source
-        sending |= 1 << source
-        taking |= takes[i]
+        if free and not takes[i] & taking:
+            choices = [s for s in range(free.bit_length()) if free >> s & 1]
+            at = int(rng.integers(len(choices))) if len(choices) > 1 else 0
+            taken[i] = choices[at]
+            sending |= 1 << choices[at]
+            taking |= takes[i]
     return taken
-
-
-def _most_at_once(left: list[int], sends: list[int], takes: list[int]) -> int:
-    """Number of their senders or of their receivers, whichever is less."""
-    senders = receivers = 0
-    for i in left:
-        senders |= sends[i]
-        receivers |= takes[i]
-    return min(senders.bit_count(), receivers.bit_count())
 
 
 class Searched(NamedTuple):
@@ -118,9 +110,8 @@ class _State:
         for duration, options, receivers in zip(
             problem.durations, problem.senders, problem.receivers, strict=True
         ):
-            nics = [("rx", r) for r in receivers]
-            nics += [("tx", options[0])] if receivers and len(options) == 1 else []
-            for nic in nics:
+            fixed = [("tx", options[0])] if receivers and len(options) == 1 else []
+            for nic in [*(("rx", r) for r in receivers), *fixed]:
                 self.ahead[nic] = self.ahead.get(nic, 0.0) + duration
         self.issued: list[tuple[int, int]] = []
         self.undo: list[dict[tuple[str, int], tuple[float, float]]] = []

@@ -57,26 +57,17 @@ def _swap(
     colour: list[int],
 ) -> None:
     """Swap colours ``a`` and ``b`` on the path from ``start``, which has ``b`` free, not ``a``."""
-    path = []
-    node, wanted = start, a
-    while wanted in held[node]:
-        i = held[node][wanted]
-        path.append(i)
-        side = 1 - node[0]
-        node = (side, edges[i][side])
-        wanted = b if wanted == a else a
-    for i in path:
-        for end in enumerate(edges[i]):
-            held[end].pop(colour[i], None)
-    for i in path:
-        colour[i] = b if colour[i] == a else a
-        for end in enumerate(edges[i]):
-            held[end][colour[i]] = i
-    for i in path:
-        for end in enumerate(edges[i]):
-            for c in (a, b):
-                bit = 1 << c
-                free[end] = free[end] & ~bit if c in held[end] else free[end] | bit
+    nodes, wanted = [start], a
+    while wanted in held[nodes[-1]]:
+        i = held[nodes[-1]][wanted]
+        wanted = colour[i] = b if wanted == a else a
+        side = 1 - nodes[-1][0]
+        nodes.append((side, edges[i][side]))
+    for node in nodes:
+        before = ((b, held[node].pop(a, None)), (a, held[node].pop(b, None)))
+        held[node].update({c: i for c, i in before if i is not None})
+    for node in (start, nodes[-1]):
+        free[node] ^= 1 << a | 1 << b
 
 
 Node = tuple[int, Any]
@@ -85,14 +76,14 @@ Left = TypeVar("Left", bound=Hashable)
 Right = TypeVar("Right", bound=Hashable)
 
 
-class Phase(NamedTuple, Generic[Left, Right]):
-    """A stretch of time in which every node serves at most one partner."""
+class Matched(NamedTuple, Generic[Left, Right]):
+    """Pairs served side by side for some ticks: every node has at most one partner."""
 
     ticks: int
     pairs: tuple[tuple[Left, Right], ...]
 
 
-def decompose(cells: Mapping[tuple[Left, Right], int]) -> Iterator[Phase[Left, Right]]:
+def decompose(cells: Mapping[tuple[Left, Right], int]) -> Iterator[Matched[Left, Right]]:
     """Phases that serve every cell (left, right) for its ticks, in the least total time.
 
     The total is the largest row or column sum. Rows and columns are filled up to that sum with
@@ -104,7 +95,11 @@ def decompose(cells: Mapping[tuple[Left, Right], int]) -> Iterator[Phase[Left, R
     2 [('a', 0), ('b', 1)]
     1 [('b', 0)]
     """
-    rows, columns = _sums(cells)
+    rows: dict[Left, int] = {}
+    columns: dict[Right, int] = {}
+    for (a, b), ticks in cells.items():
+        rows[a] = rows.get(a, 0) + ticks
+        columns[b] = columns.get(b, 0) + ticks
     length = max([*rows.values(), *columns.values()], default=0)
     weight: dict[Node, dict[Node, int]] = {}
 
@@ -129,20 +124,9 @@ def decompose(cells: Mapping[tuple[Left, Right], int]) -> Iterator[Phase[Left, R
             for left, right in matching.right_of.items()
             if left[0] == 0 and right[0] == 0
         )
-        yield Phase(ticks, pairs)
+        yield Matched(ticks, pairs)
         done += ticks
         matching.take(ticks)
-
-
-def _sums(
-    cells: Mapping[tuple[Left, Right], int],
-) -> tuple[dict[Left, int], dict[Right, int]]:
-    rows: dict[Left, int] = {}
-    columns: dict[Right, int] = {}
-    for (a, b), ticks in cells.items():
-        rows[a] = rows.get(a, 0) + ticks
-        columns[b] = columns.get(b, 0) + ticks
-    return rows, columns
 
 
 class _Matching:
@@ -184,16 +168,11 @@ class _Matching:
                     continue
                 came[right] = left
                 if right not in self.left_of:
-                    self._flip(right, came)
+                    end: Node | None = right
+                    while end is not None:
+                        before = self.right_of.get(came[end])
+                        self.right_of[came[end]], self.left_of[end] = end, came[end]
+                        end = before
                     return True
                 queue.append(self.left_of[right])
         return False
-
-    def _flip(self, right: Node, came: dict[Node, Node]) -> None:
-        while True:
-            left = came[right]
-            before = self.right_of.get(left)
-            self.right_of[left], self.left_of[right] = right, left
-            if before is None:
-                return
-            right = before

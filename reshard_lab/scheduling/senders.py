@@ -32,51 +32,48 @@ def balanced_equal(groups: Sequence[Group]) -> list[Group]:
     """
     count = [dict.fromkeys(g.senders, 0) for g in groups]
     load = {s: 0 for g in groups for s in g.senders}
-    for i, g in enumerate(groups):
-        if len(g.senders) == 1:
-            count[i][g.senders[0]] = len(g.tasks)
-            load[g.senders[0]] += len(g.tasks)
-    for i, g in enumerate(groups):
-        if len(g.senders) > 1:
-            heap = [(load[s], s) for s in g.senders]
-            heapq.heapify(heap)
-            for _ in g.tasks:
-                least, s = heap[0]
-                heapq.heapreplace(heap, (least + 1, s))
-                count[i][s] += 1
-                load[s] += 1
     may_send: dict[int, list[int]] = {s: [] for s in load}
-    for i, g in enumerate(groups):
+    for i, g in sorted(enumerate(groups), key=lambda item: len(item[1].senders) > 1):
+        heap = [(load[s], s) for s in g.senders]
+        heapq.heapify(heap)
+        for _ in g.tasks:
+            least, s = heap[0]
+            heapq.heapreplace(heap, (least + 1, s))
+            count[i][s] += 1
+            load[s] += 1
         if len(g.senders) > 1:
             for s in g.senders:
                 may_send[s].append(i)
     while load:
         most = max(load.values())
-        path = next(
-            (p for s in sorted(load) if load[s] == most if (p := _path(s, count, load, may_send))),
-            None,
-        )
+        fullest = [s for s in sorted(load) if load[s] == most]
+        path = next((p for s in fullest if (p := _path(s, count, load, may_send))), None)
         if path is None:
             break
-        _move(path, count, load)
+        first, last = path[0][1], path[-1][2]
+        n = min((load[first] - load[last]) // 2, min(count[g][a] for g, a, _ in path))
+        for group, a, b in path:
+            count[group][a] -= n
+            count[group][b] += n
+        load[first] -= n
+        load[last] += n
     return _dealt(groups, count)
-
-
-Path = list[tuple[int, int, int]]
-"""Steps (group, from sender, to sender)."""
 
 
 def _path(
     start: int, count: list[dict[int, int]], load: dict[int, int], may_send: dict[int, list[int]]
-) -> Path | None:
-    """The shortest path from ``start`` to a sender with at least two tasks fewer."""
+) -> list[tuple[int, int, int]] | None:
+    """The shortest path from ``start`` to a sender with at least two tasks fewer.
+
+    In steps (group, from sender, to sender).
+    """
     came: dict[int, tuple[int, int]] = {}
     seen = {start}
     queue = deque([start])
     while queue:
         s = queue.popleft()
         if load[s] <= load[start] - 2:
-            path: Path = []
+            path = []
             while s != start:
                 group, before = came[s]
                 path.append((group, before, s))
@@ -92,29 +89,18 @@ def _path(
     return None
 
 
-def _move(path: Path, count: list[dict[int, int]], load: dict[int, int]) -> None:
-    first, last = path[0][1], path[-1][2]
-    n = min((load[first] - load[last]) // 2, min(count[g][a] for g, a, _ in path))
-    for group, a, b in path:
-        count[group][a] -= n
-        count[group][b] += n
-    load[first] -= n
-    load[last] += n
-
-
 def longest_first(groups: Sequence[Group]) -> list[Group]:
     """Groups with one sender each: longest task first, each to its least loaded sender (LPT)."""
     load = {s: 0.0 for g in groups for s in g.senders}
-    dealt: dict[tuple[int, int], list[int]] = {}
-    for i in sorted(range(len(groups)), key=lambda i: -groups[i].duration):
-        g = groups[i]
+    tasks: dict[tuple[int, int], list[int]] = {}
+    for i, g in sorted(enumerate(groups), key=lambda item: -item[1].duration):
         for task in g.tasks:
             s = min(g.senders, key=load.__getitem__)
             load[s] += g.duration
-            dealt.setdefault((i, s), []).append(task)
+            tasks.setdefault((i, s), []).append(task)
     return [
-        Group(groups[i].duration, (s,), groups[i].receivers, tuple(tasks))
-        for (i, s), tasks in sorted(dealt.items())
+        groups[i]._replace(senders=(s,), tasks=tuple(sent))
+        for (i, s), sent in sorted(tasks.items())
     ]
 
 
@@ -171,7 +157,7 @@ def _dealt(groups: Sequence[Group], count: Sequence[dict[int, int]]) -> list[Gro
         first = 0
         for s, n in sorted(by_sender.items()):
             if n:
-                dealt.append(Group(g.duration, (s,), g.receivers, g.tasks[first : first + n]))
+                dealt.append(g._replace(senders=(s,), tasks=g.tasks[first : first + n]))
                 first += n
     return dealt
 
