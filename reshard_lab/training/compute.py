@@ -15,6 +15,7 @@ from reshard_lab.pipelining.ops import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT,
 from reshard_lab.runtime.calls import CallState, Deadline
 from reshard_lab.training.collectives import BoundaryBox, TensorParallel, all_reduce, boundary_box
 from reshard_lab.training.config import StageRank, TensorKey, TrainingConfig
+from reshard_lab.training.models import Activations
 
 _PRIME = 2**23 - 15
 """What is in a row or column further on does not repeat. Sums of two are exact float32."""
@@ -94,8 +95,8 @@ class TorchCompute(Compute):
         self.tp, self.model, config = tp, rank.config.model, rank.config
         unsharded = self.model.initial_parameters(config.seed)
         self.parameters = {
-            name: tp.shard(unsharded[name], cut).clone().requires_grad_()
-            for name, cut in self.model.cuts(config.layers_of(rank.stage)).items()
+            name: tp.shard(unsharded[name], p.cut).clone().requires_grad_()
+            for name, p in self.model.params(config.layers_of(rank.stage)).items()
         }
         self.inputs, self.targets = self.model.batch(config.batch, config.seed)
         self.boxes = [self._box(tensor.shape) for tensor in config.boundary_tensors]
@@ -119,7 +120,7 @@ class TorchCompute(Compute):
     def _forward(self, op: Op, chunk: int, inputs: dict[TensorKey, Any]) -> dict[TensorKey, Any]:
         boundary, samples = self.config.boundary_tensors, self.rank.samples(op.microbatch)
         leaves = {key.tensor: x.detach().requires_grad_() for key, x in inputs.items()}
-        tensors: dict[int | None, Any] = {None: self.inputs[samples]}
+        tensors: Activations = {None: self.inputs[samples]}
         for n, leaf in leaves.items():
             tensors[boundary[n].layer] = self.tp.gather(leaf, self.boxes[n])
         self.model.run(self.config.chunk_layers[chunk], self.tp, self.parameters, tensors)
@@ -145,7 +146,7 @@ class TorchCompute(Compute):
             came = [self.torch.ones_like(results[0])]
         if op.kind == WEIGHT_GRADIENT:
             leaves = []
-        names = list(self.model.cuts(self.config.chunk_layers[chunk]))
+        names = list(self.model.params(self.config.chunk_layers[chunk]))
         if op.kind == INPUT_GRADIENT:
             names, self._output_gradients[at] = [], came
         else:
@@ -269,7 +270,7 @@ def train_uncut(
     gradients: dict[str, Any] = {}
     for step in range(config.steps):
         alive(step)
-        tensors: dict[int | None, Any] = {None: inputs}
+        tensors: Activations = {None: inputs}
         model.run(range(len(model.layers)), tp, parameters, tensors)
         loss = model.loss(tp, tensors[None], targets) / (config.batch * model.terms)
         losses.append(float(loss.detach()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -10,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from reshard_lab.errors import ReshardError
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.pipelining.graph import Graph, build
 from reshard_lab.pipelining.loads import BoundaryTensor, Load
 from reshard_lab.pipelining.ops import FORWARD, Checked, Op, check
-from reshard_lab.training.layers import Model, boundary_tensors, cut_layers
-from reshard_lab.training.models import MODELS, Transformer, UNet
+from reshard_lab.training.models import MODELS, Model, Transformer, UNet
 
 
 class TensorKey(NamedTuple):
@@ -66,7 +67,6 @@ class TrainingConfig:
 
     @cached_property
     def model(self) -> Model:
-        """The model's layers."""
         return self.sizes.build()
 
     @cached_property
@@ -76,7 +76,6 @@ class TrainingConfig:
 
     @property
     def stages(self) -> int:
-        """Number of stages."""
         return len(self.meshes)
 
     @property
@@ -86,13 +85,36 @@ class TrainingConfig:
 
     @cached_property
     def chunk_layers(self) -> list[range]:
-        """Layers of every model chunk."""
-        return cut_layers(self.model, self.checked.lists.model_chunks)
+        """Layers of every model chunk, in order and as equal in number as can be."""
+        count, chunks = len(self.model.layers), self.checked.lists.model_chunks
+        if chunks > count:
+            raise ReshardError(
+                f"the schedule has {chunks} pieces of the model, but the model has {count} layers; "
+                "use fewer stages (or chunks), or a model with more layers"
+            )
+        edges = [k * (count // chunks) + min(k, count % chunks) for k in range(chunks + 1)]
+        return [range(a, b) for a, b in itertools.pairwise(edges)]
 
     @cached_property
     def boundary_tensors(self) -> list[BoundaryTensor]:
-        """What crosses between model chunks."""
-        return boundary_tensors(self.model, self.chunk_layers, self.samples)
+        """What crosses between model chunks: between neighbours first, then skips."""
+        layers, chunks = self.model.layers, self.chunk_layers
+        chunk_of = {number: chunk for chunk, numbers in enumerate(chunks) for number in numbers}
+
+        def tensor(
+            a: int, b: int, shape: tuple[int, ...], skip: int | None = None
+        ) -> BoundaryTensor:
+            name, shape = f"{a}>{b}" if skip is None else f"skip {a}>{b}", (self.samples, *shape)
+            return BoundaryTensor(a, b, name=name, shape=shape, layer=skip)
+
+        tensors = [
+            tensor(k, k + 1, layers[numbers[-1]].out) for k, numbers in enumerate(chunks[:-1])
+        ]
+        for number, layer in enumerate(layers):
+            if layer.takes is not None and chunk_of[layer.takes] != chunk_of[number]:
+                shape = layers[layer.takes].gives or ()
+                tensors.append(tensor(chunk_of[layer.takes], chunk_of[number], shape, layer.takes))
+        return tensors
 
     @cached_property
     def layouts(self) -> list[Layout]:

@@ -1,14 +1,116 @@
-"""The models to train in stages: a small transformer and a small U-Net."""
+"""The models to train in stages: a small transformer and a small U-Net, as lists of layers.
+
+A model is plain data and functions over tensors; torch is loaded where they run. Within a stage
+all devices of a tensor-parallel group hold the same activations; parameters with a ``cut`` are
+sharded over the group.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, check_int, need
 from reshard_lab.training.collectives import TensorParallel
-from reshard_lab.training.layers import Layer, Model, Param, Tensors, affine_params, norm_params
+
+Tensors = dict[str, Any]
+Activations = dict[int | None, Any]
+"""The next layer's input under None, skips under the number of the layer that gives them."""
+
+
+class Param(NamedTuple):
+    """A parameter of a layer."""
+
+    name: str
+    shape: tuple[int, ...]
+    cut: int | None = None
+    """Dimension sharded over the tensor-parallel group; None: replicated."""
+    mean: float = 0.0
+    std: float = 0.1
+    """Standard deviation of its initial values."""
+
+
+class Layer(NamedTuple):
+    """One layer of a model: the smallest part that a stage can hold."""
+
+    name: str
+    params: tuple[Param, ...]
+    run: Callable[[TensorParallel, Tensors, Any, Any], Any]
+    """``run(tp, parameters, x, skip)``: the next layer's input; with ``gives``, that and a skip.
+    ``skip`` is what layer ``takes`` gave, or None."""
+    out: tuple[int, ...]
+    """Shape of its result for one sample."""
+    gives: tuple[int, ...] | None = None
+    """Shape of the skip that it gives, for one sample."""
+    takes: int | None = None
+    """Number of the layer whose skip it takes."""
+
+
+class Model(NamedTuple):
+    """Layers in order, the data they learn from, and the loss behind the last of them."""
+
+    layers: tuple[Layer, ...]
+    parts: int
+    """The size of a tensor-parallel group must divide this number of heads or channel groups."""
+    part: str
+    """What those are called."""
+    data: Callable[[Any, Any, int], tuple[Any, Any]]
+    """``data(torch, generator, samples)``: inputs and targets."""
+    loss: Callable[[TensorParallel, Any, Any], Any]
+    """``loss(tp, result, targets)``: summed over all samples and their ``terms``."""
+    terms: int
+    """Terms of the loss for one sample; the loss of a batch is their mean."""
+
+    def params(self, numbers: Sequence[int] | None = None) -> dict[str, Param]:
+        """The parameters of the numbered layers, or of all, by their names in the whole model."""
+        layers = self.layers if numbers is None else [self.layers[n] for n in numbers]
+        return {f"{layer.name}.{p.name}": p for layer in layers for p in layer.params}
+
+    def initial_parameters(self, seed: int) -> Tensors:
+        """All parameters by name, unsharded, float32: the same on every machine."""
+        torch = need("torch", "run", "training")
+        generator = torch.Generator().manual_seed(seed)
+        return {
+            name: torch.randn(p.shape, generator=generator) * p.std + p.mean
+            for name, p in self.params().items()
+        }
+
+    def batch(self, samples: int, seed: int) -> tuple[Any, Any]:
+        """Inputs and targets of a batch: the same on every machine."""
+        torch = need("torch", "run", "training")
+        return self.data(torch, torch.Generator().manual_seed(seed + 1), samples)
+
+    def run(
+        self, layers: Sequence[int], tp: TensorParallel, parameters: Tensors, tensors: Activations
+    ) -> None:
+        """Run ``layers`` on ``tensors``, which they change."""
+        for number in layers:
+            layer = self.layers[number]
+            skip = None if layer.takes is None else tensors[layer.takes]
+            own = {p.name: parameters[f"{layer.name}.{p.name}"] for p in layer.params}
+            result = layer.run(tp, own, tensors[None], skip)
+            if layer.gives is not None:
+                result, tensors[number] = result
+            tensors[None] = result
+
+
+def _norm(name: str, width: int, cut: int | None = None) -> tuple[Param, Param]:
+    return Param(f"{name}.gain", (width,), cut, mean=1.0), Param(f"{name}.bias", (width,), cut)
+
+
+def _affine(
+    name: str, inner: int, outer: int, cut: int | None = None, window: tuple[int, ...] = ()
+) -> tuple[Param, Param]:
+    """Parameters of a linear layer, or of a convolution with a ``window``.
+
+    ``cut`` 0 shards what it makes (column-parallel), 1 what it takes (row-parallel).
+    """
+    fan_in = inner * math.prod(window)
+    weight = Param(f"{name}.weight", (outer, inner, *window), cut, std=fan_in**-0.5)
+    return weight, Param(f"{name}.bias", (outer,), 0 if cut == 0 else None)
 
 
 @dataclass(frozen=True)
@@ -26,8 +128,8 @@ class Transformer:
     vocabulary: int = 19
 
     def __post_init__(self) -> None:
-        for name in ("blocks", "hidden", "heads", "sequence", "vocabulary"):
-            check_int(name, getattr(self, name), 2 if name == "sequence" else 1)
+        for name, given in vars(self).items():
+            check_int(name, given, 2 if name == "sequence" else 1)
         if self.hidden % self.heads:
             raise ReshardError(
                 f"hidden={self.hidden} does not divide by heads={self.heads}; a head has a whole "
@@ -38,23 +140,22 @@ class Transformer:
         """The model."""
         h, t, v = self.hidden, self.sequence, self.vocabulary
         table, places = Param("table", (v, h), std=1.0), Param("places", (t, h), std=1.0)
-        query, key, value = (affine_params(name, h, h, 0) for name in ("query", "key", "value"))
+        query, key, value = (_affine(name, h, h, 0) for name in ("query", "key", "value"))
         block = (
-            *norm_params("norm1", h),
+            *_norm("norm1", h),
             *query,
             key[0],  # a bias would add the same to all scores of a query, which changes nothing
             *value,
-            *affine_params("merge", h, h, 1),
-            *norm_params("norm2", h),
-            *affine_params("up", h, 4 * h, 0),
-            *affine_params("down", 4 * h, h, 1),
+            *_affine("merge", h, h, 1),
+            *_norm("norm2", h),
+            *_affine("up", h, 4 * h, 0),
+            *_affine("down", 4 * h, h, 1),
         )
         run = partial(_attention_block, heads=self.heads)
-        head = (*norm_params("norm", h), *affine_params("out", h, v))
         layers = (
             Layer("embed", (table, places), _embed, (t, h)),
             *(Layer(f"block{i}", block, run, (t, h)) for i in range(self.blocks)),
-            Layer("head", head, _head, (t, v)),
+            Layer("head", (*_norm("norm", h), *_affine("out", h, v)), _head, (t, v)),
         )
         return Model(layers, self.heads, "heads", partial(_tokens, shape=(t, v)), _cross_entropy, t)
 
@@ -93,11 +194,9 @@ def _cross_entropy(tp: TensorParallel, logits: Any, targets: Any) -> Any:
     return tp.F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
 
 
-def _tokens(generator: Any, samples: int, shape: tuple[int, int]) -> tuple[Any, Any]:
+def _tokens(torch: Any, generator: Any, samples: int, shape: tuple[int, int]) -> tuple[Any, Any]:
     """Random tokens; the target of each is the one behind it, of the last the first."""
-    torch = need("torch", "run", "training")
-    sequence, vocabulary = shape
-    tokens = torch.randint(vocabulary, (samples, sequence), generator=generator)
+    tokens = torch.randint(shape[1], (samples, shape[0]), generator=generator)
     return tokens, tokens.roll(-1, dims=1)
 
 
@@ -118,8 +217,8 @@ class UNet:
     colours: int = 3
 
     def __post_init__(self) -> None:
-        for name in ("levels", "channels", "groups", "size", "colours"):
-            check_int(name, getattr(self, name), 1)
+        for name, given in vars(self).items():
+            check_int(name, given, 1)
         if self.channels % self.groups:
             raise ReshardError(
                 f"channels={self.channels} does not divide by groups={self.groups}; a group has "
@@ -128,42 +227,41 @@ class UNet:
         if self.size % 2**self.levels or self.size == 2**self.levels:
             raise ReshardError(
                 f"size={self.size} cannot be halved levels={self.levels} times to 2 or more (of a "
-                f"single pixel there is nothing to normalize); use a multiple of {2**self.levels} "
-                f"above it"
+                "single pixel there is nothing to normalize); use a multiple of "
+                f"{2**self.levels} above it"
             )
 
     def build(self) -> Model:
         """The model."""
-        n, colours = self.levels, self.colours
-        widths = [self.channels * 2**i for i in range(n)]
-        images = [(w, self.size >> i, self.size >> i) for i, w in enumerate(widths)]
-        edge = (widths[-1], self.size >> n, self.size >> n)
-        down, middle, up = (partial(run, groups=self.groups) for run in (_down, _middle, _up))
-        first = affine_params("conv", colours, widths[0], window=(3, 3))
-        layers = [Layer("in", first, _convolution, images[0])]
+        widths = [self.channels * 2**i for i in range(self.levels)]
+        above = [widths[0], *widths[:-1]]
+
+        def image(channels: int, level: int) -> tuple[int, int, int]:
+            return channels, self.size >> level, self.size >> level
+
+        conv = partial(_affine, "conv", window=(3, 3))
+        down, middle, up = (partial(run, groups=self.groups) for run in (_down, _residual, _up))
+        layers = [Layer("in", conv(self.colours, widths[0]), _convolution, image(widths[0], 0))]
         for i, width in enumerate(widths):
-            below = (width, self.size >> i + 1, self.size >> i + 1)
-            block = _residual_params(widths[max(0, i - 1)], width)
-            layers.append(Layer(f"down{i}", block, down, below, gives=images[i]))
-        layers.append(Layer("middle", _residual_params(widths[-1], widths[-1]), middle, edge))
-        for i in reversed(range(n)):
-            above = widths[max(0, i - 1)]
-            block = _residual_params(2 * widths[i], above)
-            layers.append(Layer(f"up{i}", block, up, (above, *images[i][1:]), takes=1 + i))
-        outer = (colours, self.size, self.size)
-        last = affine_params("conv", widths[0], colours, window=(3, 3))
-        layers.append(Layer("out", last, _convolution, outer))
-        data, terms = partial(_images, shape=outer), colours * self.size**2
+            block, out = _residual_params(above[i], width), image(width, i + 1)
+            layers.append(Layer(f"down{i}", block, down, out, gives=image(width, i)))
+        layers.append(Layer("middle", _residual_params(width, width), middle, out))
+        for i in reversed(range(self.levels)):
+            block = _residual_params(2 * widths[i], above[i])
+            layers.append(Layer(f"up{i}", block, up, image(above[i], i), takes=1 + i))
+        outer = image(self.colours, 0)
+        layers.append(Layer("out", conv(widths[0], self.colours), _convolution, outer))
+        data, terms = partial(_images, shape=outer), math.prod(outer)
         return Model(tuple(layers), self.groups, "groups of channels", data, _mse, terms)
 
 
 def _residual_params(inner: int, outer: int) -> tuple[Param, ...]:
     return (
-        *norm_params("norm1", inner),
-        affine_params("conv1", inner, outer, 0, (3, 3))[0],  # the norm behind it takes a bias away
-        *norm_params("norm2", outer, 0),
-        *affine_params("conv2", outer, outer, 1, (3, 3)),
-        *affine_params("beside", inner, outer, window=(1, 1)),
+        *_norm("norm1", inner),
+        _affine("conv1", inner, outer, 0, (3, 3))[0],  # the norm behind it takes a bias away
+        *_norm("norm2", outer, 0),
+        *_affine("conv2", outer, outer, 1, (3, 3)),
+        *_affine("beside", inner, outer, window=(1, 1)),
     )
 
 
@@ -171,7 +269,7 @@ def _convolution(tp: TensorParallel, p: Tensors, x: Any, skip: Any) -> Any:
     return tp.F.conv2d(x, p["conv.weight"], p["conv.bias"], padding=1)
 
 
-def _residual(tp: TensorParallel, p: Tensors, x: Any, groups: int) -> Any:
+def _residual(tp: TensorParallel, p: Tensors, x: Any, skip: Any, groups: int) -> Any:
     """Two convolutions, their shards' results summed, beside a third of one pixel."""
     f = tp.F
     y = f.silu(f.group_norm(x, groups, p["norm1.gain"], p["norm1.bias"]))
@@ -182,27 +280,21 @@ def _residual(tp: TensorParallel, p: Tensors, x: Any, groups: int) -> Any:
 
 
 def _down(tp: TensorParallel, p: Tensors, x: Any, skip: Any, groups: int) -> Any:
-    y = _residual(tp, p, x, groups)
+    y = _residual(tp, p, x, None, groups)
     return tp.F.avg_pool2d(y, 2), y
-
-
-def _middle(tp: TensorParallel, p: Tensors, x: Any, skip: Any, groups: int) -> Any:
-    return _residual(tp, p, x, groups)
 
 
 def _up(tp: TensorParallel, p: Tensors, x: Any, skip: Any, groups: int) -> Any:
     large = tp.F.interpolate(x, scale_factor=2, mode="nearest")
-    return _residual(tp, p, tp.torch.cat([large, skip], dim=1), groups)
+    return _residual(tp, p, tp.torch.cat([large, skip], dim=1), None, groups)
 
 
 def _mse(tp: TensorParallel, images: Any, targets: Any) -> Any:
     return tp.F.mse_loss(images, targets, reduction="sum")
 
 
-def _images(generator: Any, samples: int, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    torch = need("torch", "run", "training")
-    inputs, targets = (torch.randn((samples, *shape), generator=generator) for _ in range(2))
-    return inputs, targets
+def _images(torch: Any, generator: Any, samples: int, shape: tuple[int, ...]) -> Any:
+    return tuple(torch.randn((samples, *shape), generator=generator) for _ in range(2))
 
 
 MODELS: dict[str, type[Transformer] | type[UNet]] = {"transformer": Transformer, "unet": UNet}

@@ -212,10 +212,10 @@ def _gradients(config: TrainingConfig, results: Results) -> Arrays:
     whole: Arrays = {}
     for stage, layout in enumerate(config.layouts):
         saved = [results.devices[device] for device in parallel_groups(layout)[0][0]]
-        for name, cut in config.model.cuts(config.layers_of(stage)).items():
+        for name, p in config.model.params(config.layers_of(stage)).items():
             shards = [arrays[f"gradient {name}"] for arrays in saved]
-            whole[name] = shards[0] if cut is None else np.concatenate(shards, cut)
-    return {name: whole[name] for name in config.model.cuts(range(len(config.model.layers)))}
+            whole[name] = shards[0] if p.cut is None else np.concatenate(shards, p.cut)
+    return {name: whole[name] for name in config.model.params()}
 
 
 class GradientPair(NamedTuple):
@@ -235,11 +235,11 @@ def _gradient_pairs(config: TrainingConfig, results: Results) -> list[GradientPa
     pairs = []
     for device in config.devices:
         rank = StageRank.of(config, device)
-        for name, cut in config.model.cuts(config.layers_of(rank.stage)).items():
+        for name, p in config.model.params(config.layers_of(rank.stage)).items():
             expected = results.uncut[name]
             largest = _largest(expected)
-            if cut is not None:
-                expected = np.split(expected, len(rank.tensor_parallel), cut)[rank.tensor_rank]
+            if p.cut is not None:
+                expected = np.split(expected, len(rank.tensor_parallel), p.cut)[rank.tensor_rank]
             gradient = results.devices[device][f"gradient {name}"]
             pairs.append(GradientPair(device, name, gradient, expected, largest))
     return pairs
