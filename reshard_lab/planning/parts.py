@@ -27,7 +27,7 @@ from reshard_lab.scheduling.problem import TaskPart, one_nic_a_host
 from reshard_lab.strategies import Chain, Payload, Ring, phases_s
 
 _GRAINS = 512
-"""Cuts fall on whole rows (of the most dimensions possible) where a piece has so many of them."""
+"""Cuts fall on whole rows (of the most dimensions possible) where a part has so many of them."""
 _SAME_CUT = 1e-9
 
 
@@ -40,6 +40,16 @@ class Arrival(NamedTuple):
     at_s: float
 
 
+class Fragment(NamedTuple):
+    """Elements of a unit task that one chain carries."""
+
+    first: int
+    stop: int
+    source: int
+    wait: tuple[Arrival, ...]
+    """What brings them to the source, if it relays them."""
+
+
 class Parts:
     """Lowers the assignments of one schedule, in order of their start."""
 
@@ -47,267 +57,219 @@ class Parts:
         self,
         builder: Builder,
         tasks: Sequence[ReshardingTask],
-        pieces: Sequence[TaskPart],
+        parts: Sequence[TaskPart],
         schedule: Schedule,
     ) -> None:
-        self.builder, self.cluster = builder, builder.cluster
-        self.pieces, self.schedule = pieces, schedule
-        self.gateways = uses_gateways(self.cluster, pieces, schedule)
+        self.builder, self.cluster, self.parts = builder, builder.cluster, parts
+        self.gateways = uses_gateways(self.cluster, parts, schedule)
+        self.assignments = sorted(schedule.assignments, key=lambda a: a.start)
         self.units = [
             (t, u, unit) for t, task in enumerate(tasks) for u, unit in enumerate(task.unit_tasks)
         ]
         self.itemsize = [task.itemsize for task in tasks]
         self.cuts = _cut_points(
-            schedule, [p.elements for p in pieces], [self._grains(p) for p in pieces]
+            schedule, [p.elements for p in parts], [self._grains(p) for p in parts]
         )
-        self.arrived: dict[tuple[int, int], list[Arrival]] = {}
-        self.spans: dict[int, tuple[float, float]] = {}
-        self.sent: dict[int, Counter[int]] = {}
-        self.taken_in: dict[tuple[int, int], list[tuple[int, Arrival]]] = {}
-        self.gathers: list[tuple[float, int, int]] = []
-        self.local_ends: dict[tuple[int, int], float] = {}
+        self.arrived: dict[tuple[int, int], list[Arrival]] = {}  # by unit task and device
+        self.taken_in: dict[tuple[int, int], list[tuple[int, Arrival]]] = {}  # and by host
+        self.gathers: list[tuple[float, int, int]] = []  # (ready, unit task, host)
+        self.sent: dict[int, Counter[int]] = {}  # elements by unit task and sender
 
     def lower(self) -> list[PlannedUnit]:
         """Emit everything; returns the unit tasks with their times."""
-        ordered = sorted(self.schedule.assignments, key=lambda a: a.start)
-        ends = {} if self.builder.ordered else self._share(ordered)
-        for a in ordered:
-            self._local(self.pieces[a.task].unit, a.sender)
-            for first, stop, source, wait in self._loads(a):
-                self._send(a, first, stop, source, wait, ends.get(a.task))
+        ends = {} if self.builder.ordered else self._shared_ends()
+        for a in self.assignments:
+            if self.parts[a.task].unit not in self.sent:
+                self._deliver_inside(self.parts[a.task].unit, a.sender, ends)
+            for fragment in self._fragments(a):
+                self._send(a, fragment, ends.get(a.task))
         self._gather(float("inf"))
-        return [self._planned(index) for index in range(len(self.units))]
+        timed: dict[int, list[ScheduledDelivery]] = {}
+        for delivery in self.builder.deliveries:
+            timed.setdefault(delivery.task, []).append(delivery)
+        return [self._planned(index, timed.get(index, [])) for index in range(len(self.units))]
 
-    def _grains(self, piece: TaskPart) -> int:
-        """Elements that cuts of a piece are multiples of."""
+    def _planned(self, index: int, timed: list[ScheduledDelivery]) -> PlannedUnit:
+        task, number, unit = self.units[index]
+        start = min((d.start_s for d in timed), default=0.0)
+        end = max((d.end_s for d in timed), default=0.0)
+        counts = self.sent[index]
+        sender = max(counts, key=lambda d: (counts[d], -d)) if counts else unit.senders[0]
+        return PlannedUnit(task, number, sender, start, end - start)
+
+    def _grains(self, part: TaskPart) -> int:
+        """Elements that cuts of a part are multiples of."""
         rows = 1
-        for lo, hi in reversed(self.units[piece.unit][2].box):
-            if piece.elements < rows * (hi - lo) * _GRAINS:
+        for lo, hi in reversed(self.units[part.unit][2].box):
+            if part.elements < rows * (hi - lo) * _GRAINS:
                 break
             rows *= hi - lo
         return rows
 
-    def _local(self, index: int, nic: int) -> None:
+    def _inside(self, index: int, nic: int) -> tuple[tuple[int, ...], dict[int, tuple[int, ...]]]:
+        """Devices that copy locally, and by source the devices that it serves on its own host."""
+        unit, host_of = self.units[index][2], self.cluster.host_of
+        copies, served = self.builder.served(unit, self.builder.holder(unit, nic))
+        here = {s: tuple(d for d in served[s] if host_of(d) == host_of(s)) for s in served}
+        return copies, {source: devices for source, devices in here.items() if devices}
+
+    def _deliver_inside(self, index: int, nic: int, ends: dict[object, float]) -> None:
         """The first time a unit task comes up: what happens inside the hosts that hold it."""
-        if index in self.sent:
-            return
         self.sent[index] = Counter()
-        unit = self.units[index][2]
-        builder = self.builder
-        copies, served = builder.served(unit, builder.holder(unit, nic))
-        builder.copy(index, unit, copies)
-        for source, devices in sorted(served.items()):
-            here = self._here(source, devices)
-            if here:
-                routed = builder.route(source, here, {})
-                timed = builder.deliver(self.units[index][0], index, unit, routed)
-                if not builder.ordered:
-                    timed = timed._replace(end_s=self.local_ends[index, source])
-                    builder.deliveries[-1] = timed
-                self._note(index, timed.start_s, timed.end_s)
+        tensor, _, unit = self.units[index]
+        copies, served = self._inside(index, nic)
+        self.builder.copy(index, unit, copies)
+        for source in sorted(served):
+            routed = self.builder.route(source, served[source], {})
+            timed = self.builder.deliver(tensor, index, unit, routed)
+            if not self.builder.ordered:
+                self.builder.deliveries[-1] = timed._replace(end_s=ends[index, source])
 
-    def _loads(self, a: Assignment) -> list[tuple[int, int, int, tuple[Arrival, ...]]]:
-        """(first, stop, source, arrivals to wait for) of what an assignment sends, in elements.
-
-        A relay sends on what it has received, so its load is cut where its arrivals are.
-        """
-        piece = self.pieces[a.task]
-        unit = self.units[piece.unit][2]
-        if not piece.receivers:
+    def _fragments(self, a: Assignment) -> list[Fragment]:
+        """What an assignment sends; what a relay sends on is cut where it arrived in parts."""
+        part = self.parts[a.task]
+        first, stop = (part.first + self.cuts[a.task][x] for x in (a.first, a.first + a.share))
+        if not part.receivers or first >= stop:
             return []
-        first, stop = (piece.first + self.cuts[a.task][x] for x in _ends(a))
-        if first >= stop:
-            return []
-        if a.sender in piece.senders:
-            return [(first, stop, self.builder.holder(unit, a.sender), ())]
-        source = self._visits(piece.unit, (a.sender,))[0][-1]
+        if a.sender in part.senders:
+            source = self.builder.holder(self.units[part.unit][2], a.sender)
+            return [Fragment(first, stop, source, ())]
+        source = self._visits(part.unit, (a.sender,))[-1]
         return [
-            (max(first, b.first), min(stop, b.stop), source, (b,))
-            for b in sorted(self.arrived[piece.unit, source])
+            Fragment(max(first, b.first), min(stop, b.stop), source, (b,))
+            for b in sorted(self.arrived[part.unit, source])
             if b.first < stop and first < b.stop
         ]
 
-    def _visits(self, index: int, nics: Iterable[int]) -> list[list[int]]:
-        """For every receiving NIC, the devices that a chain visits there."""
-        unit = self.units[index][2]
-        made = []
+    def _visits(self, index: int, nics: Iterable[int]) -> list[int]:
+        """The devices that a chain visits to bring a unit task to the hosts of ``nics``."""
+        devices: list[int] = []
         for nic in nics:
             host = self.cluster.host_of_nic(nic)
-            near = [d for d in unit.receivers if self.cluster.host_of(d) == host]
+            near = [d for d in self.units[index][2].receivers if self.cluster.host_of(d) == host]
             if self.gateways:
                 near = [d for d in near if self.cluster.nic_of(d) == nic][:1]
-            made.append(near)
-        return made
+            devices += near
+        return devices
 
-    def _chain(self, a: Assignment, first: int, stop: int, source: int) -> Chain:
-        piece = self.pieces[a.task]
-        task, _, unit = self.units[piece.unit]
-        visits = self._visits(piece.unit, a.receivers or piece.receivers)
-        path = (source, *(d for near in visits for d in near))
-        whole = (first, stop) == (0, box_volume(unit.box))
-        nbytes = (stop - first) * self.itemsize[task]
-        payload = Payload(unit.box, None if whole else (first, stop), nbytes)
+    def _payload(self, index: int, first: int, stop: int) -> Payload:
+        tensor, _, unit = self.units[index]
+        span = None if stop - first == box_volume(unit.box) else (first, stop)
+        return Payload(unit.box, span, (stop - first) * self.itemsize[tensor])
+
+    def _chain(self, a: Assignment, fragment: Fragment) -> Chain:
+        part = self.parts[a.task]
+        path = (fragment.source, *self._visits(part.unit, a.receivers or part.receivers))
+        payload = self._payload(part.unit, fragment.first, fragment.stop)
         chunks = self.builder.chunks
-        if isinstance(chunks, int):  # chunks as long as those of the whole piece
-            chunks = -(-chunks * (stop - first) // piece.elements)
-        return Chain(path, payload, chunk_count(path, nbytes, self.cluster, chunks))
+        if isinstance(chunks, int):  # chunks as long as those of the whole part
+            chunks = -(-chunks * (fragment.stop - fragment.first) // part.elements)
+        return Chain(path, payload, chunk_count(path, payload.nbytes, self.cluster, chunks))
 
-    def _send(
-        self,
-        a: Assignment,
-        first: int,
-        stop: int,
-        source: int,
-        wait: tuple[Arrival, ...],
-        shared_end: float | None,
-    ) -> None:
+    def _send(self, a: Assignment, fragment: Fragment, shared_end: float | None) -> None:
         """One chain, when its ports are free and its data is there."""
-        builder, index = self.builder, self.pieces[a.task].unit
-        chain = self._chain(a, first, stop, source)
-        receivers = chain.path[1:]
+        builder, index = self.builder, self.parts[a.task].unit
+        chain = self._chain(a, fragment)
+        source, receivers = chain.path[0], chain.path[1:]
         nics, devices = self._ports(chain.path)
-        ready = max((b.at_s for b in wait), default=0.0)
+        ready = max((b.at_s for b in fragment.wait), default=0.0)
         self._gather(max(ready, builder.wait((*nics, *devices))[0]))
-        free, after, _ = builder.wait(nics)
         free, _, last_port = builder.wait((*nics, *devices))
         start = max(ready, free)
         end = start + phases_s(source, [chain], self.cluster)
         if shared_end is not None:
             start, end = 0.0, shared_end
-        why = builder.why(
-            index, start, last_port if free == start else None, f"its data reaches device {source}"
-        )
-        waits = tuple(sorted({*after, *(b.transfer for b in wait)}))
-        number = builder.emit(index, chain.payload, chain.path, chain.chunks, waits)
+        blocked = last_port if free == start else None
+        why = builder.why(index, start, blocked, f"its data reaches device {source}")
+        after = {*builder.wait(nics)[1], *(b.transfer for b in fragment.wait)}
+        number = builder.emit(index, chain.payload, chain.path, chain.chunks, tuple(sorted(after)))
         if builder.ordered:
             builder.occupy(nics, end, (number,), index)
             builder.occupy(devices, end, (), index)
-        self._record(index, source, receivers, chain.payload.nbytes, start, end, why)
-        if a.sender in self.pieces[a.task].senders:
-            self.sent[index][source] += stop - first
-        arrival = Arrival(first, stop, number, end)
+        self._schedule(start, end, index, source, receivers, chain.payload.nbytes, why)
+        if a.sender in self.parts[a.task].senders:
+            self.sent[index][source] += fragment.stop - fragment.first
+        arrival = Arrival(fragment.first, fragment.stop, number, end)
         for device in receivers:
             self.arrived.setdefault((index, device), []).append(arrival)
             if self.gateways:
                 self._take_in(index, device, arrival)
 
     def _ports(self, path: tuple[int, ...]) -> tuple[list[Port], list[Port]]:
+        """The NICs, and the devices, that hops along ``path`` keep busy."""
         ports = self.builder.ports_of(path[0], pairwise(path))
         nics = [p for p in ports if not p[0].startswith("device")]
         return nics, [p for p in ports if p[0].startswith("device")]
 
-    def _record(
+    def _schedule(
         self,
+        start: float,
+        end: float,
         index: int,
         sender: int,
         receivers: tuple[int, ...],
         nbytes: int,
-        start: float,
-        end: float,
         why: str,
     ) -> None:
-        nics = nics_of(sender, receivers, self.cluster)
+        tensor, nics = self.units[index][0], nics_of(sender, receivers, self.cluster)
         self.builder.deliveries.append(
-            ScheduledDelivery(
-                *(start, end, self.units[index][0], index, sender, receivers),
-                *(*nics, nbytes, why),
-            )
+            ScheduledDelivery(start, end, tensor, index, sender, receivers, *nics, nbytes, why)
         )
-        self._note(index, start, end)
-
-    def _note(self, index: int, start: float, end: float) -> None:
-        first, last = self.spans.get(index, (start, end))
-        self.spans[index] = min(first, start), max(last, end)
-
-    def _planned(self, index: int) -> PlannedUnit:
-        task, number, unit = self.units[index]
-        start, end = self.spans.get(index, (0.0, 0.0))
-        counts = self.sent[index]
-        sender = max(counts, key=lambda d: (counts[d], -d)) if counts else unit.senders[0]
-        return PlannedUnit(task, number, sender, start, end - start)
 
     def _take_in(self, index: int, device: int, arrival: Arrival) -> None:
         """Note what a host has of a unit task; when it has all, its devices can gather it."""
         host = self.cluster.host_of(device)
         parts = self.taken_in.setdefault((index, host), [])
         parts.append((device, arrival))
-        have = sum(b.stop - b.first for _, b in parts)
-        if have == box_volume(self.units[index][2].box):
-            ready = max(b.at_s for _, b in parts)
-            heapq.heappush(self.gathers, (ready, index, host))
+        if sum(b.stop - b.first for _, b in parts) == box_volume(self.units[index][2].box):
+            heapq.heappush(self.gathers, (max(b.at_s for _, b in parts), index, host))
 
     def _gather(self, until: float) -> None:
         """Emit the gathers inside hosts that are ready by then."""
         builder = self.builder
         while self.gathers and self.gathers[0][0] <= until:
             ready, index, host = heapq.heappop(self.gathers)
-            task, _, unit = self.units[index]
+            unit = self.units[index][2]
             group = tuple(d for d in unit.receivers if self.cluster.host_of(d) == host)
             if len(group) == 1:
                 continue
             parts, nbytes = [], Counter[int]()
             for device, b in sorted(self.taken_in[index, host], key=lambda p: p[1]):
-                size = (b.stop - b.first) * self.itemsize[task]
-                whole = b.stop - b.first == box_volume(unit.box)
-                payload = Payload(unit.box, None if whole else (b.first, b.stop), size)
+                payload = self._payload(index, b.first, b.stop)
                 parts.append((device, payload, (b.transfer,)))
-                nbytes[device] += size
+                nbytes[device] += payload.nbytes
             sizes = tuple(Payload(unit.box, None, nbytes[d]) if nbytes[d] else None for d in group)
             ports = self._ports((*group, group[0]))[1]
             free, _, last_port = builder.free(ports)
             start = max(ready, free)
             end = start + phases_s(group[0], [Ring(group, sizes)], self.cluster)
-            why = builder.why(
-                index,
-                start,
-                last_port if free > ready else None,
-                "the last of its parts reaches the host",
-            )
+            blocked = last_port if free > ready else None
+            why = builder.why(index, start, blocked, "the last of its parts reaches the host")
             builder.ring(index, group, parts)
             builder.occupy(ports, end, (), index)
-            self._record(index, group[0], group, unit.nbytes, start, end, why)
+            self._schedule(start, end, index, group[0], group, unit.nbytes, why)
 
-    def _share(self, assignments: Sequence[Assignment]) -> dict[int, float]:
-        """Predicted ends without an order, by task; what is delivered inside hosts takes part."""
-        chains: dict[int | tuple[int, int], Chain] = {
-            a.task: self._chain(a, first, stop, source)
-            for a in assignments
-            for first, stop, source, _ in self._loads(a)
+    def _shared_ends(self) -> dict[object, float]:
+        """Predicted ends without an order: of a task, and inside hosts by (unit task, source)."""
+        chains: dict[object, Chain] = {
+            a.task: self._chain(a, fragment)
+            for a in self.assignments
+            for fragment in self._fragments(a)
         }
-        local = self._local_chains(assignments)
-        ends = shared_ends({**chains, **local}, self.cluster)
-        self.local_ends = {key: ends[key] for key in local}
-        return {a.task: ends[a.task] for a in assignments if a.task in chains}
-
-    def _local_chains(self, assignments: Sequence[Assignment]) -> dict[tuple[int, int], Chain]:
-        """Deliveries inside hosts, by unit task and source."""
-        made = {}
-        for index, nic in {self.pieces[a.task].unit: a.sender for a in assignments}.items():
+        for index, nic in {self.parts[a.task].unit: a.sender for a in self.assignments}.items():
             unit = self.units[index][2]
-            _, served = self.builder.served(unit, self.builder.holder(unit, nic))
-            for source, devices in served.items():
-                here = self._here(source, devices)
-                if here:
-                    path = (source, *here)
-                    chunks = chunk_count(path, unit.nbytes, self.cluster, self.builder.chunks)
-                    payload = Payload(unit.box, None, unit.nbytes)
-                    made[index, source] = Chain(path, payload, chunks)
-        return made
-
-    def _here(self, source: int, devices: Iterable[int]) -> tuple[int, ...]:
-        """Those of ``devices`` that are on the host of ``source``."""
-        host = self.cluster.host_of(source)
-        return tuple(d for d in devices if self.cluster.host_of(d) == host)
+            for source, devices in self._inside(index, nic)[1].items():
+                path = (source, *devices)
+                chunks = chunk_count(path, unit.nbytes, self.cluster, self.builder.chunks)
+                payload = Payload(unit.box, None, unit.nbytes)
+                chains[index, source] = Chain(path, payload, chunks)
+        return shared_ends(chains, self.cluster)
 
 
-def uses_gateways(cluster: Cluster, pieces: Sequence[TaskPart], schedule: Schedule) -> bool:
+def uses_gateways(cluster: Cluster, parts: Sequence[TaskPart], schedule: Schedule) -> bool:
     """Whether chains visit one device a host only."""
-    relayed = any(a.sender not in pieces[a.task].senders for a in schedule.assignments)
+    relayed = any(a.sender not in parts[a.task].senders for a in schedule.assignments)
     return relayed or not one_nic_a_host(cluster)
-
-
-def _ends(a: Assignment) -> tuple[float, float]:
-    return a.first, a.first + a.share
 
 
 def _cut_points(
@@ -319,15 +281,15 @@ def _cut_points(
     """
     ends: list[set[float]] = [set() for _ in elements]
     for a in schedule.assignments:
-        ends[a.task].update(_ends(a))
-    made = []
-    for found, count, grain in zip(ends, elements, grains, strict=True):
+        ends[a.task].update((a.first, a.first + a.share))
+    cuts: list[dict[float, int]] = []
+    for shares, count, grain in zip(ends, elements, grains, strict=True):
         points: dict[float, int] = {}
         before = 0.0
-        for x in sorted(found):
+        for x in sorted(shares):
             if x - before > _SAME_CUT:
                 before = x
             at = count if x >= 1 - _SAME_CUT else min(count, round(before * count / grain) * grain)
             points[x] = at
-        made.append(points)
-    return made
+        cuts.append(points)
+    return cuts
