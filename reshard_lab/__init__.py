@@ -10,8 +10,7 @@ from reshard_lab.errors import ReshardError
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
-from reshard_lab.planning.gantt import Gantt
-from reshard_lab.planning.traffic import Traffic
+from reshard_lab.planning.nics import Gantt, Traffic
 from reshard_lab.resharding import ReshardingTask, UnitTask
 from reshard_lab.runtime import EmulatedCluster, Measurement, execute, run
 from reshard_lab.simulation import Calibration, Timeline, calibrate, simulate

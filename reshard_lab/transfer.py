@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from reshard_lab.boxes import Box, Span, box_text, box_volume
+from reshard_lab.boxes import Box, Span, box_text, box_volume, is_contiguous
+
+MESSAGE_BYTES = 16 * 2**20
+"""Longest message an executor sends; longer chunks are cut further."""
+IN_FLIGHT = 2
+"""Messages a device stages at once in each direction."""
 
 
 class Transfer(NamedTuple):
@@ -44,6 +49,20 @@ class Transfer(NamedTuple):
         span = "" if self.span is None else f" elements {self.span[0]}:{self.span[1]}"
         path = " -> ".join(map(str, self.path))
         return f"transfer {self.id} ({box_text(self.box)}{span}, {path})"
+
+    @property
+    def messages(self) -> int:
+        """Messages an executor carries it in: its chunks, or more where those would be too long."""
+        return max(self.chunks, -(-self.nbytes // MESSAGE_BYTES))
+
+    def staged_bytes(self, piece: Box) -> int:
+        """Bytes that one end stages, its data lying in the array that holds ``piece``.
+
+        Nothing where the payload is one run of memory: it moves straight from or into the array.
+        """
+        if is_contiguous(self.box, piece):
+            return 0
+        return min(self.nbytes, IN_FLIGHT * -(-self.nbytes // self.messages))
 
 
 class Step(NamedTuple):

@@ -118,7 +118,7 @@ class Store:
                 self.put(case, f"json.{name}", value)
         self.put(case, "programs", [[d, *map(tuple, steps)] for d, steps in p.programs.items()])
         self.add(case, p.gantt(), "steps deliveries idle __repr__", "gantt.")
-        old = "reshard_lab.planning.traffic"
+        old = "reshard_lab.planning.nics"
         traffic = p.traffic() if hasattr(p, "traffic") else public("traffic", old)(p)
         self.add(case, traffic, "hosts nbytes loads bottlenecks crossing __repr__", "traffic.")
         chunks = sum(t.chunks * len(t.path) for t in p.transfers)

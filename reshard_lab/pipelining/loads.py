@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, check_each
 from reshard_lab.planning import Plan, plan
-from reshard_lab.planning.traffic import traffic
+from reshard_lab.planning.nics import traffic
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.units import parse_seconds
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -175,6 +174,19 @@ class HopTable:
             )
         return tuple(order)
 
+    @cached_property
+    def levels(self) -> list[int]:
+        """For every transfer, how many others it comes ``after``, one behind the other at most.
+
+        In a plan without an order the transfers between two devices go level by level, those of
+        one level side by side. Raises as ``order`` does.
+        """
+        levels = [0] * len(self.transfers)
+        for number in self.transfer[list(self.order)].tolist():
+            after = self.transfers[number].after
+            levels[number] = max((levels[other] + 1 for other in after), default=0)
+        return levels
+
 
 def hops_of(transfers: Sequence[Transfer], ordered: bool) -> HopTable:
     """The table of ``transfers``, whose ids are their positions and whose paths are not empty."""
@@ -211,56 +223,17 @@ def programs_of(hops: HopTable, dtype_of_unit: Sequence[str]) -> Mapping[int, tu
     order = np.lexsort((row, hops.hop[row], hops.stage[row], device))
     row = row[order]
     dtypes = [dtype_of_unit[t.unit] for t in hops.transfers]
-    with collector_paused():
-        steps = [
-            Step(_OPS[op], number, peer, nbytes, dtypes[number])
-            for op, number, peer, nbytes in zip(
-                op[order].tolist(),
-                hops.transfer[row].tolist(),
-                peer[order].tolist(),
-                hops.nbytes[row].tolist(),
-                strict=True,
-            )
-        ]
+    columns = (hops.transfer[row], peer[order], hops.nbytes[row])
+    rows = zip(op[order].tolist(), *(column.tolist() for column in columns), strict=True)
+    collecting = gc.isenabled()
+    gc.disable()  # it would go through millions of new records again and again
+    try:
+        steps = [Step(_OPS[op], t, peer, nbytes, dtypes[t]) for op, t, peer, nbytes in rows]
+    finally:
+        if collecting:
+            gc.enable()
     ends = np.searchsorted(device[order], hops.devices, side="right").tolist()
     return {
         number: tuple(steps[start:end])
         for number, start, end in zip(hops.devices.tolist(), [0, *ends], ends, strict=False)
     }
-
-
-def levels_of(transfers: Sequence[Transfer]) -> list[int]:
-    """For every transfer, how many others it comes ``after`` one behind the other at most.
-
-    In a plan without an order the transfers between two devices go level by level, those of one
-    level side by side. Raises ReshardError if transfers wait for each other in a cycle.
-    """
-    waits = [len(set(t.after)) for t in transfers]
-    then: dict[int, list[int]] = {}
-    for t in transfers:
-        for other in set(t.after):
-            then.setdefault(other, []).append(t.id)
-    level = [0] * len(transfers)
-    ready = [t.id for t in transfers if not waits[t.id]]
-    for number in ready:
-        for later in then.get(number, ()):
-            level[later] = max(level[later], level[number] + 1)
-            waits[later] -= 1
-            if not waits[later]:
-                ready.append(later)
-    if len(ready) < len(transfers):
-        stuck = next(i for i, n in enumerate(waits) if n)
-        raise ReshardError(f"transfer {stuck} comes after transfers that come after it")
-    return level
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from walking millions of new records again and again."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()

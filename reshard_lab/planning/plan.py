@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
 
 from reshard_lab.planning.explain import explain
-from reshard_lab.planning.gantt import Gantt, gantt
 from reshard_lab.planning.json_file import dump, load
-from reshard_lab.planning.memory import peak_bytes
+from reshard_lab.planning.nics import Gantt, gantt
 from reshard_lab.planning.record import PlanRecord
 from reshard_lab.planning.verify import Verified, verify
 
@@ -19,11 +17,6 @@ class Plan(PlanRecord):
     Built by ``reshard_lab.plan``; immutable. ``makespan_s`` is the strategy's time for each task
     (latency and pipeline fill included) under the schedule.
     """
-
-    @cached_property
-    def peak_bytes(self) -> dict[int, int]:
-        """``{device: bytes}``: source and destination pieces plus the most that is staged."""
-        return peak_bytes(self)
 
     def verify(self) -> Verified:
         """Prove the plan right, or raise naming the transfer at fault (see ``planning.verify``)."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from reshard_lab.boxes import box_volume, contains
 from reshard_lab.cluster import Cluster
 from reshard_lab.planning.hops import HopTable, hops_of, programs_of
 from reshard_lab.resharding import ReshardingTask, UnitTask, lower_bound_s, need_cluster
@@ -48,6 +49,18 @@ class ScheduledDelivery(NamedTuple):
     nbytes: int
     why: str
     """What it waits for, in words."""
+
+
+class StagedEnd(NamedTuple):
+    """One end of a hop whose data lies scattered in memory."""
+
+    transfer: int
+    hop: int
+    device: int
+    sends: bool
+    """Whether the device sends it on; False = it takes it in."""
+    nbytes: int
+    """Bytes staged while the hop is under way."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,6 +128,45 @@ class PlanRecord:
     def lower_bound_s(self) -> float:
         """Seconds no plan for these tasks can beat (fluid bound; NIC traffic, no latency)."""
         return lower_bound_s(self.tasks)
+
+    def staged_ends(self) -> Iterator[StagedEnd]:
+        """Every end of every hop that stages bytes; none in a ``signal`` self."""
+        if not self.delivers:
+            return
+        have = [task.src.boxes(task.shape) for task in self.tasks]
+        need = [task.dst.boxes(task.shape) for task in self.tasks]
+        hops = self.hops
+        columns = (hops.transfer, hops.hop, hops.source, hops.destination)
+        for number, hop, device, peer in zip(*(c.tolist() for c in columns), strict=True):
+            if device == peer:
+                continue
+            t = self.transfers[number]
+            task = self.units[t.unit].task
+            held = have[task].get(device) if hop == 0 else None
+            source = held if held is not None and contains(held, t.box) else need[task][device]
+            for end, piece in ((device, source), (peer, need[task][peer])):
+                staged = t.staged_bytes(piece)
+                if staged:
+                    yield StagedEnd(number, hop, end, end == device, staged)
+
+    @cached_property
+    def peak_bytes(self) -> dict[int, int]:
+        """``{device: bytes}``: source and destination pieces plus the most that is staged.
+
+        In a plan without an order all transfers of a device may be under way at once.
+        """
+        total: dict[int, int] = {}
+        for task in self.tasks:
+            for layout in (task.src, task.dst):
+                for device, box in layout.boxes(task.shape).items():
+                    total[device] = total.get(device, 0) + box_volume(box) * task.itemsize
+        staged: dict[tuple[int, bool, int], int] = {}
+        for end in self.staged_ends():
+            key = (end.device, end.sends, 0 if self.ordered else end.transfer)
+            staged[key] = max(staged.get(key, 0), end.nbytes)
+        for (device, _, _), nbytes in staged.items():
+            total[device] += nbytes
+        return dict(sorted(total.items()))
 
     def __repr__(self) -> str:
         proof = f"schedule {self.optimal}-optimal" if self.optimal else "optimality not proven"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reshard_lab.errors import ReshardError, check_type, short
-from reshard_lab.planning.gantt import Gantt
+from reshard_lab.planning.nics import Gantt
 from reshard_lab.plots import svg
 from reshard_lab.plots.nic_rows import NicRows, TaskSpan, nic_rows_svg, row_name
 from reshard_lab.plots.time_axis import instant

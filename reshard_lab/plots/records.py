@@ -16,8 +16,7 @@ from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.planning import Plan
-from reshard_lab.planning.gantt import Gantt
-from reshard_lab.planning.traffic import Traffic
+from reshard_lab.planning.nics import Gantt, Traffic
 from reshard_lab.plots.device_grid import draw_mesh, shape_text
 from reshard_lab.plots.gantt import draw_timeline, gantt
 from reshard_lab.plots.layouts import draw_layout, draw_layouts, layout_title

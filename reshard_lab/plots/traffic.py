@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from reshard_lab.errors import ReshardError, check_type, short
 from reshard_lab.planning import Plan
 from reshard_lab.planning.explain import device_list
-from reshard_lab.planning.traffic import Traffic, traffic
+from reshard_lab.planning.nics import Traffic, traffic
 from reshard_lab.plots import svg
 from reshard_lab.units import format_bytes, format_seconds
 
@@ -23,7 +23,7 @@ def draw_traffic(plans: Plan | Traffic | Mapping[str, Plan | Traffic]) -> svg.Fi
 
     A row is a host that sends, a column one that takes in. What stays within a host is in
     brackets, and uses no NIC. The busiest sides of NICs are outlined. The picture's table is
-    ``planning.traffic.traffic(plan).to_frame()``.
+    ``planning.nics.traffic(plan).to_frame()``.
     """
     shown = _read(plans)
     caption = (

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from reshard_lab.planning import Plan
-from reshard_lab.planning.memory import messages
 from reshard_lab.runtime.protocol import Position
 
 _VERB = {"copy": "copying", "send": "sending", "recv": "receiving"}
@@ -67,7 +66,7 @@ def last_operation(plan: Plan, device: int, position: Position | None) -> str:
     doing = []
     for lane, (index, done) in position.lanes.items():
         step = steps[index]
-        total = 1 if lane == "copy" else messages(plan.transfers[step.transfer])
+        total = 1 if lane == "copy" else plan.transfers[step.transfer].messages
         way = {"copy": "", "send": f" to device {step.peer}", "recv": f" from device {step.peer}"}
         doing.append(
             f"{_VERB[lane]} transfer {step.transfer}{way[lane]} (step {index + 1} of {len(steps)}, "

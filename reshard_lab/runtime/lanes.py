@@ -15,7 +15,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from reshard_lab.planning.memory import IN_FLIGHT
 from reshard_lab.runtime.calls import (
     POSTED,
     CallState,
@@ -26,6 +25,7 @@ from reshard_lab.runtime.calls import (
     torch_modules,
 )
 from reshard_lab.runtime.program import HopEnd, Lane, Memory, Observer, Program
+from reshard_lab.transfer import IN_FLIGHT
 
 if TYPE_CHECKING:
     import torch

@@ -25,10 +25,9 @@ from reshard_lab.boxes import (
 )
 from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
-from reshard_lab.planning.hops import Wait, levels_of
-from reshard_lab.planning.memory import IN_FLIGHT, messages, staged_bytes
+from reshard_lab.planning.hops import Wait
 from reshard_lab.runtime.arrays import RankPieces, bytes_of
-from reshard_lab.transfer import Step, Transfer
+from reshard_lab.transfer import IN_FLIGHT, Step, Transfer
 
 if TYPE_CHECKING:
     import torch
@@ -170,7 +169,7 @@ class Compiler:
     @cached_property
     def levels(self) -> list[int]:
         """The level of every transfer."""
-        return levels_of(self.plan.transfers)
+        return self.plan.hops.levels
 
     def compile(self, device: int) -> Program:
         """The program of ``device``; empty if it takes no part."""
@@ -192,13 +191,13 @@ class Compiler:
             target = self._slice(t, *self._side(t, device, source=False))
         elif plan.delivers:
             side, piece = self._side(t, device, source=starts)
-            buffer, staged = self._slice(t, side, piece), staged_bytes(t, piece)
+            buffer, staged = self._slice(t, side, piece), t.staged_bytes(piece)
         return HopEnd(
             step=index,
             transfer=t.id,
             peer=step.peer,
             nbytes=t.nbytes,
-            messages=messages(t),
+            messages=t.messages,
             buffer=buffer,
             target=target,
             staged=staged,

@@ -18,7 +18,6 @@ import numpy as np
 from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
 from reshard_lab.planning.hops import Waits
-from reshard_lab.planning.memory import messages, staged_ends
 from reshard_lab.transfer import Transfer
 
 BATCH = 128
@@ -65,7 +64,7 @@ class _RoundBuilder:
         self.broadcast = [
             collective and len(t.path) > 2 and alone[t.stage] == 1 for t in plan.transfers
         ]
-        self.staged = {end.transfer: end.nbytes for end in staged_ends(plan)}
+        self.staged = {end.transfer: end.nbytes for end in plan.staged_ends()}
         self.rounds: list[list[Op]] = []
         self.free: Counter[tuple[int, str]] = Counter()  # first round in which a lane is free
         self.load: Counter[tuple[int, int]] = Counter()  # operations of a device in a round
@@ -89,7 +88,7 @@ class _RoundBuilder:
 
     def _hop(self, t: Transfer, hop: int) -> None:
         a, b = t.path[hop], t.path[hop + 1]
-        count = messages(t)
+        count = t.messages
         earliest = max(self.free[a, "send"], self.free[b, "recv"], self._ready(t) if not hop else 0)
         before = self.hops.get((t.id, hop - 1))
         at = []

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from reshard_lab.planning.memory import staged_ends
-
 if TYPE_CHECKING:
     from reshard_lab.simulation.timeline import Timeline
 
@@ -40,7 +38,7 @@ def staging(timeline: Timeline) -> dict[int, Staging]:
         first, last = spans.get(key, (start, end))
         spans[key] = min(first, start), max(last, end)
     changes: dict[int, list[tuple[float, int]]] = {}
-    for staged in staged_ends(timeline.plan):
+    for staged in timeline.plan.staged_ends():
         start, end = spans[staged.transfer, staged.hop]
         changes.setdefault(staged.device, []).extend(
             ((start, staged.nbytes), (end, -staged.nbytes))

@@ -15,7 +15,7 @@ from reshard_lab import paper, pipeline, plots, teaching, widgets
 from reshard_lab.errors import short
 from reshard_lab.paper.reproduce import reproduce
 from reshard_lab.pipelining.timeline import Event
-from reshard_lab.planning.traffic import traffic
+from reshard_lab.planning.nics import traffic
 from reshard_lab.plots.time_axis import round_steps
 from reshard_lab.runtime.process import PoolProcess, worker_command
 from support.commands import refused

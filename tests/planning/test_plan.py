@@ -32,7 +32,7 @@ def test_staging_is_counted_where_a_payload_is_not_one_run():
 
 
 def test_long_payloads_are_staged_a_few_messages_at_a_time():
-    from reshard_lab.planning.memory import IN_FLIGHT, MESSAGE_BYTES
+    from reshard_lab.transfer import IN_FLIGHT, MESSAGE_BYTES
 
     cluster = rl.Cluster(hosts=2, devices_per_host=2)
     n = 2**14

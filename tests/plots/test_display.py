@@ -26,7 +26,7 @@ def records() -> dict[str, object]:
         "plan": plan,
         "timeline": rl.simulate(plan),
         "gantt": plan.gantt(),
-        "traffic": planning.traffic.traffic(plan),
+        "traffic": planning.nics.traffic(plan),
         "pipeline": rl.pipeline.simulate(ops, 1.0, 2.0, 0.5),
         "measurement": measurement(),
         "training": training(),

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.planning.memory import messages
 from reshard_lab.runtime.arrays import check_pieces
 from reshard_lab.runtime.calls import Control, Deadline
 from reshard_lab.runtime.lanes import LaneCall, Tokens, TransferState
@@ -70,7 +69,7 @@ def test_a_chain_of_many_chunks():
     layouts = rl.Layout(rl.Mesh([0]), "R"), rl.Layout(rl.Mesh([1, 2]), "R")
     plan = rl.plan(rl.ReshardingTask((1000,), "int8", *layouts, cluster), chunks=500)
     (chain,) = plan.transfers
-    assert messages(chain) == 500
+    assert chain.messages == 500
     for device, ways in zip(chain.path, (["send"], ["recv", "send"], ["recv"]), strict=True):
         given = torch.zeros(1000, dtype=torch.int8) if device == 0 else None
         wire = carried(plan, device, given)

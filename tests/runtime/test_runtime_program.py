@@ -5,10 +5,10 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab.boxes import box_shape, box_volume, slices_within, span_boxes
-from reshard_lab.planning.memory import IN_FLIGHT, MESSAGE_BYTES
 from reshard_lab.runtime.arrays import RankPieces, bytes_of, check_pieces
 from reshard_lab.runtime.context import devices_of
 from reshard_lab.runtime.program import Compiler, HopEnd, Memory
+from reshard_lab.transfer import IN_FLIGHT, MESSAGE_BYTES
 from reshard_lab.units import ITEMSIZE
 from support.random_tasks import random_plan
 

@@ -5,7 +5,6 @@ import threading
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.planning.memory import messages
 from reshard_lab.runtime.calls import CallState, Deadline, Duplex, LateError, Stopped
 from support import rank_programs
 from support.random_tasks import traced_plans
@@ -121,10 +120,10 @@ def test_things_happen_in_the_order_of_the_plan(results):
             assert trace is None or {tuple(e[:3]) for e in trace["events"]} == {
                 (s.op, i, n)
                 for i, s in enumerate(plan.programs.get(device, ()))
-                for n in range((messages(plan.transfers[s.transfer]) if s.op != "copy" else 1) + 1)
+                for n in range((plan.transfers[s.transfer].messages if s.op != "copy" else 1) + 1)
             }
         for t in plan.transfers:
-            last = messages(t)
+            last = t.messages
             for other in t.after:
                 a = plan.transfers[other]
                 end = ("recv" if len(a.path) > 1 else "copy", a.path[-1])

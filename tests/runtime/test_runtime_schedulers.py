@@ -9,7 +9,7 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab.planning import build
-from reshard_lab.planning.hops import levels_of
+from reshard_lab.planning.hops import hops_of
 from reshard_lab.runtime import Pool
 from reshard_lab.runtime.program import Compiler
 from reshard_lab.runtime.rounds import rounds_of
@@ -122,13 +122,15 @@ def test_messages_between_two_devices_take_turns():
 
 def test_levels_of_waiting_transfers():
     plan = next(p for p in interesting("concurrent", 30) if any(t.after for t in p.transfers))
-    levels = levels_of(plan.transfers)
+    levels = plan.hops.levels
     assert max(levels) >= 1
     for t in plan.transfers:
         assert levels[t.id] == max((levels[o] + 1 for o in t.after), default=0)
-    circle = [t._replace(after=((t.id + 1) % 2,)) for t in plan.transfers[:2]]
-    with pytest.raises(rl.ReshardError, match="transfer 0 comes after transfers that come after"):
-        levels_of(circle)
+    cycle = [t._replace(after=((t.id + 1) % 2,)) for t in plan.transfers[:2]]
+    with pytest.raises(
+        rl.ReshardError, match=r"waits for itself: transfers (0 -> 1 -> 0|1 -> 0 -> 1) each"
+    ):
+        _ = hops_of(cycle, ordered=False).levels
 
 
 @pytest.mark.parametrize("collective", [False, True])
