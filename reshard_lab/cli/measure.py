@@ -24,9 +24,9 @@ from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_choice
 from reshard_lab.paper.compare import Case, compare, fit_one_transfer
 from reshard_lab.paper.figures import FIGURE5_STRATEGIES, LEAST_CHUNK, chunks_of
+from reshard_lab.paper.files import FigureTable
 from reshard_lab.paper.places import PLACES
 from reshard_lab.paper.reproduce import Reproduction, reproduce
-from reshard_lab.paper.tables import Table
 from reshard_lab.planning import Plan, plan
 from reshard_lab.planning.explain import table
 from reshard_lab.resharding import ReshardingTask, need_cluster
@@ -216,7 +216,7 @@ def _names(files: list[str]) -> str:
     return ", ".join(stem + " ".join(ends) for stem, ends in sorted(kinds.items()))
 
 
-def _headlines(shown: Table) -> str:
+def _headlines(shown: FigureTable) -> str:
     """Throughput ratios of figure 7 here and in the paper, and why they differ."""
     rows = [("figure 7", "", "here", "paper")]
     reasons = []

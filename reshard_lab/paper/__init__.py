@@ -15,7 +15,6 @@ from reshard_lab.paper.figures import (
     suite_cases,
     table2,
 )
-from reshard_lab.paper.headlines import headlines
 from reshard_lab.paper.here import (
     Results,
     Skipped,
@@ -30,9 +29,9 @@ from reshard_lab.paper.here import (
 )
 from reshard_lab.paper.overlap import overlap_levels
 from reshard_lab.paper.pipelines import figure4, figure7, figure9
-from reshard_lab.paper.simulated import draw_figure7, draw_figure9
-from reshard_lab.paper.studies import figure3, full_duplex, scaling, slow_host, strategy_map
+from reshard_lab.paper.studies import figure3, strategy_map
 from reshard_lab.paper.sweep import evaluate, sweep
+from reshard_lab.paper.throughput import draw_figure7, draw_figure9, headlines
 from reshard_lab.paper_cases import SUITE, Scale, SuiteCase, figure2, on_figure2, suite_task
 
 __all__ = [
@@ -61,7 +60,6 @@ __all__ = [
     "figure8",
     "figure9",
     "fit_one_transfer",
-    "full_duplex",
     "gpus",
     "headlines",
     "measure_here",
@@ -73,8 +71,6 @@ __all__ = [
     "ranking",
     "recorded",
     "recorded_on_gpus",
-    "scaling",
-    "slow_host",
     "strategy_map",
     "suite_cases",
     "suite_task",

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from reshard_lab.errors import ReshardError, check_choice, need
 from reshard_lab.paper.compare import Case, compare
+from reshard_lab.paper.files import check_rows, stamp_rows
 from reshard_lab.paper.overlap import overlap_levels
 from reshard_lab.paper.pipelines import several
 from reshard_lab.paper.places import find_place, label_of, opened
-from reshard_lab.paper.tables import check_rows, stamp_rows
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import Measurement, run
 from reshard_lab.runtime.context import devices_of

@@ -16,11 +16,23 @@ from reshard_lab.paper.figures import (
     figure5_cases,
     suite_cases,
 )
+from reshard_lab.paper.files import FigureTable, stamp_rows, write_figure
+from reshard_lab.paper.pipelines import figure4, figure7, figure9
 from reshard_lab.paper.places import Place, find_place, label_of, opened
-from reshard_lab.paper.simulated import simulated
-from reshard_lab.paper.tables import Picture, Table, write
+from reshard_lab.paper.throughput import (
+    TITLE7,
+    TITLE9,
+    basis,
+    draw_figure7,
+    draw_figure9,
+    headlines,
+)
 from reshard_lab.paper_cases import Scale
-from reshard_lab.units import format_bytes
+from reshard_lab.plots.activation_memory import draw_memory
+from reshard_lab.plots.measured import draw_measured
+from reshard_lab.plots.pipeline import draw_pipeline
+from reshard_lab.plots.svg import Figure
+from reshard_lab.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +73,7 @@ class Reproduction(NamedTuple):
     environment: dict[str, Any]
     label: str
     """Backend, link, machine, and where the predictions come from; stands on everything."""
-    tables: tuple[Table, ...]
+    tables: tuple[FigureTable, ...]
 
 
 def reproduce(
@@ -97,40 +109,59 @@ def reproduce(
                 compare(cases, place.measure, lambda _: bar.update(1)) for cases in (figure5, suite)
             ]
     environment, label = label_of(place, done)
-    pictures = _pictures(frames[0], frames[1], how)
-    about = {"environment": environment, "predicted": place.about}
-    tables += tuple(write(folder, picture, label, about) for picture in pictures)
+    stamp = {"label": label, "environment": environment, "predicted": place.about}
+    for table, left_out in _measured_figures(frames[0], frames[1], how):
+        rows = stamp_rows(table.frame, label, environment)
+        drawn = draw_measured(
+            rows[~rows["method"].isin(left_out)],
+            title=table.title,
+            note=f"Bars: median of {how.repeats} runs; whiskers: the slowest and the fastest.",
+        )
+        tables.append(write_figure(folder, table, rows, _png_and_svg(table.name, drawn), stamp))
     return Reproduction(place, environment, label, tuple(sorted(tables, key=lambda t: t.name)))
 
 
-def _pictures(figure5: pd.DataFrame, suite: pd.DataFrame, size: Size) -> list[Picture]:
-    """Figures 5, 6 and 8 as tables, and how they are drawn."""
+def _png_and_svg(name: str, drawn: Figure) -> dict[str, Figure]:
+    return {f"{name}.png": drawn, f"{name}.svg": drawn}
+
+
+def _measured_figures(
+    figure5: pd.DataFrame, suite: pd.DataFrame, size: Size
+) -> list[tuple[FigureTable, set[str]]]:
+    """Figures 5, 6 and 8, and for each the methods that are in its table but not drawn."""
     chunks = f"broadcast in chunks of at least {format_bytes(size.chunk_nbytes)}"
     scaled = f"every dimension 1/{size.scale.shrink} of the paper's, {chunks}"
     widest = figure5[(figure5["sweep"] == TWO_DEVICES) & (figure5["hosts"] == 4)]
-    return [
-        Picture(
+    titles = {
+        "figure5": f"Figure 5 on this machine: one sender, {format_bytes(size.nbytes)} "
+        f"(paper: 1 GiB), {chunks}",
+        "figure6": "Figure 6 on this machine: the cases of table 2 (7 and 8 are the same), "
+        f"{scaled}",
+        "figure8": f"Figure 8 on this machine: schedules of broadcasts, {scaled}",
+    }
+    figures: tuple[tuple[str, pd.DataFrame, str, set[str]], ...] = (
+        (
             "figure5",
-            f"Figure 5 on this machine: one sender, {format_bytes(size.nbytes)} (paper: 1 GiB), "
-            f"{chunks}",
             figure5,
-            {"split", "concurrent"},  # one task: the same broadcast
             f"broadcast to 4 hosts of 2 devices: {_gain(widest, 'broadcast', 'send_recv')}",
+            {"split", "concurrent"},  # one task: the same broadcast
         ),
-        Picture(
+        (
             "figure6",
-            f"Figure 6 on this machine: the cases of table 2 (7 and 8 are the same), {scaled}",
-            _of(suite, FIGURE6),
-            set(),
+            _rows_of(suite, FIGURE6),
             f"broadcast, over the cases: {_gain(suite, 'broadcast', 'alpa')}",
-        ),
-        Picture(
-            "figure8",
-            f"Figure 8 on this machine: schedules of broadcasts, {scaled}",
-            _of(suite, FIGURE8),
             set(),
-            f"ensemble, over the cases: {_gain(suite, 'ensemble', 'naive')}",
         ),
+        (
+            "figure8",
+            _rows_of(suite, FIGURE8),
+            f"ensemble, over the cases: {_gain(suite, 'ensemble', 'naive')}",
+            set(),
+        ),
+    )
+    return [
+        (FigureTable(name, titles[name], frame, headline, "measured"), left_out)
+        for name, frame, headline, left_out in figures
     ]
 
 
@@ -141,15 +172,91 @@ def _gain(rows: pd.DataFrame, method: str, other: str) -> str:
         slow, fast = (
             rows[rows["method"] == name][column].reset_index(drop=True) for name in (other, method)
         )
-        low, high = f"{min(slow / fast):.2f}", f"{max(slow / fast):.2f}"
-        return low if low == high else f"{low} to {high}"
+        return _range(slow / fast)
 
     measured, predicted = ratios("measured_s"), ratios("predicted_s")
     return f"{measured} times as fast as {other} (predicted {predicted})"
 
 
-def _of(suite: pd.DataFrame, methods: tuple[Any, ...]) -> pd.DataFrame:
+def _rows_of(suite: pd.DataFrame, methods: tuple[Any, ...]) -> pd.DataFrame:
     return suite[suite["method"].isin([m.name for m in methods])].reset_index(drop=True)
+
+
+def simulated(folder: Path, preset: str = "p3.8xlarge") -> list[FigureTable]:
+    """Figures 4, 7 and 9 and the headlines of 7, written into ``folder``; takes seconds.
+
+    Each has a CSV, its pictures, and a JSON that says what the simulation rests on.
+    """
+    label, about = basis(preset)
+    stamp = {"label": label, **about}
+    bars7, bars9 = figure7(preset=preset), figure9(preset=preset)
+    ratios = headlines(bars7)
+    apart = int((ratios["why"] != "").sum())
+    tables = [
+        (
+            FigureTable("figure7", TITLE7, bars7, _figure7_headline(bars7), "simulated"),
+            _png_and_svg("figure7", draw_figure7(bars7, preset)),
+            stamp,
+        ),
+        (
+            FigureTable(
+                "figure7_headlines",
+                "Headlines of figure 7, here and in the paper",
+                ratios,
+                f"{apart} of {len(ratios)} ratios are over 10% from the paper's, and say why",
+                "simulated",
+            ),
+            {},
+            None,
+        ),
+        (
+            FigureTable("figure9", TITLE9, bars9, _figure9_headline(bars9), "simulated"),
+            _png_and_svg("figure9", draw_figure9(bars9, preset)),
+            stamp,
+        ),
+    ]
+    return [
+        _write_figure4(folder),
+        *(
+            write_figure(folder, table, table.frame.assign(label=label), pictures, origin)
+            for table, pictures, origin in tables
+        ),
+    ]
+
+
+def _write_figure4(folder: Path) -> FigureTable:
+    timelines, frame = figure4()
+    one, eager = timelines.values()
+    headline = (
+        f"eager-1F1B ends after {format_seconds(eager.makespan_s)}, 1F1B after "
+        f"{format_seconds(one.makespan_s)}; stage 0 keeps {eager.peak_live[0]} and "
+        f"{one.peak_live[0]} microbatches"
+    )
+    table = FigureTable("figure4", "Figure 4: 1F1B and eager-1F1B", frame, headline, "simulated")
+    named = {f"{name}, simulated": timeline for name, timeline in timelines.items()}
+    pictures = {"figure4.svg": draw_pipeline(named), "figure4_memory.svg": draw_memory(named)}
+    label = "Simulated: forwards of 1 s, backwards of 2 s, transfers of 0.5 s each way, overlapped."
+    return write_figure(folder, table, frame.assign(label=label), pictures, {"label": label})
+
+
+def _figure7_headline(frame: pd.DataFrame) -> str:
+    by = frame.pivot(index="model", columns="method", values="tflops_per_device")
+    gains, shares = _range(by["ours"] / by["alpa"]), _range(by["ours"] / by["signal"])
+    return f"ours / alpa {gains}, ours / signal {shares}; beside the paper's in figure7_headlines"
+
+
+def _figure9_headline(frame: pd.DataFrame) -> str:
+    most = frame[frame["microbatches"] == frame["microbatches"].max()]
+    by = most.pivot(index="model", columns="method", values="tflops_per_device")
+    steps = ", ".join(
+        f"{name} {_range(by[name] / by['broadcast'])}" for name in ("overlap", "eager_1f1b", "ours")
+    )
+    return f"at {most['microbatches'].iloc[0]} microbatches, over broadcast: {steps}"
+
+
+def _range(values: pd.Series) -> str:
+    low, high = f"{values.min():.2f}", f"{values.max():.2f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _folder(out: str | Path) -> Path:

@@ -1,19 +1,14 @@
-"""Questions asked of the simulator, each answered by a tidy table.
-
-All times are of an idle, described cluster; nothing here is measured.
-"""
+"""Figure 3, and which strategy wins where: one sender, on an idle described cluster, simulated."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_int, need
-from reshard_lab.paper.sweep import Point, evaluate, simulated, task_of
-from reshard_lab.planning import Plan, plan
-from reshard_lab.resharding import ReshardingTask
+from reshard_lab.paper.sweep import Point, evaluate, task_of
+from reshard_lab.planning import plan
 from reshard_lab.simulation import simulate
 from reshard_lab.strategies import PAPER, closed_form_s
 from reshard_lab.units import parse_bytes, parse_seconds
@@ -42,7 +37,7 @@ def figure3(
     for varies, a, b, k in grid:
         for strategy in PAPER:
             task = task_of(_one_sender(size, a, b, speeds))
-            made = plan(task, strategy, "naive", chunks=k)
+            planned = plan(task, strategy, "naive", chunks=k)
             assert task.cluster is not None
             t = size / task.cluster.nic_Bps
             rows.append(
@@ -54,7 +49,7 @@ def figure3(
                     "strategy": strategy,
                     "paper_s": PAPER[strategy].seconds(t, a, b, k),
                     "closed_form_s": closed_form_s(strategy, size, a, b, task.cluster, k),
-                    "simulated_s": simulate(made).duration_s,
+                    "simulated_s": simulate(planned).duration_s,
                 }
             )
     return need("pandas", "notebooks", "figure 3").DataFrame(rows)
@@ -88,148 +83,23 @@ def strategy_map(
         for latency in latencies
         for strategy in PAPER
     ]
-    found = evaluate(_map_row, points, **how)
-    best = found.groupby(["nbytes", "nic_latency_s"])["simulated_s"].transform("min")
-    return found.assign(wins=found["simulated_s"] == best, over_best=found["simulated_s"] / best)
+    frame = evaluate(_map_row, points, **how)
+    best = frame.groupby(["nbytes", "nic_latency_s"])["simulated_s"].transform("min")
+    return frame.assign(wins=frame["simulated_s"] == best, over_best=frame["simulated_s"] / best)
 
 
 def _map_row(point: Point) -> dict[str, Any]:
-    made = plan(task_of(point), point["strategy"], "naive", chunks=point["chunks"])
+    planned = plan(task_of(point), point["strategy"], "naive", chunks=point["chunks"])
     return {
         "nbytes": point["nbytes"],
         "nic_latency_s": point["cluster"]["nic_latency"],
         "strategy": point["strategy"],
-        "simulated_s": simulate(made).duration_s,
-    }
-
-
-def scaling(
-    devices: Iterable[int] = (64, 256, 1024, 4096),
-    schedulers: Sequence[str] = ("load_balance", "auto", "concurrent"),
-    nbytes_a_device: int | str = "4MiB",
-    cluster: Cluster | None = None,
-    **how: Any,
-) -> pd.DataFrame:
-    """Rows on half of the hosts to columns on the other half, up to 4096 GPUs (8 a host).
-
-    Every host of the one half has a piece for every host of the other: unit tasks grow with the
-    square of the hosts. Columns as of ``sweep``, with ``gpus`` in front. ``how`` as there.
-    """
-    size = parse_bytes(nbytes_a_device, "nbytes_a_device")
-    points = []
-    for gpus in devices:
-        if gpus < 16 or gpus % 16:
-            raise ReshardError(
-                f"{gpus} devices are not two halves of hosts with 8; give a multiple of 16"
-            )
-        half = gpus // 16
-        shape = _halves(size * half * 8, half, 8, _speeds(cluster))
-        for scheduler in schedulers:
-            points.append(
-                {**shape, "chunks": "auto", "strategy": "broadcast", "scheduler": scheduler}
-                | {"resolution": "auto", "seed": 0, "gpus": gpus}
-            )
-    return evaluate(_scale_row, points, **how)
-
-
-def _scale_row(point: Point) -> dict[str, Any]:
-    return {"gpus": point["gpus"], **simulated(point), "scheduler": point["scheduler"]}
-
-
-def slow_host(
-    slowdowns: Sequence[float] = (1, 1.5, 2, 4, 10),
-    hosts: int = 4,
-    devices: int = 4,
-    nbytes: int | str = "256MiB",
-    methods: Sequence[tuple[str, str]] = (
-        ("send_recv", "load_balance"),
-        ("global_allgather", "load_balance"),
-        ("broadcast", "load_balance"),
-        ("broadcast", "concurrent"),
-    ),
-    cluster: Cluster | None = None,
-) -> pd.DataFrame:
-    """What it costs if one host's NICs are slower than all others, sending or receiving.
-
-    Rows over ``hosts`` hosts to columns over as many others. Columns: ``slow_host`` (``"none"``,
-    ``"sender"``, ``"receiver"``), ``slowdown``, ``strategy``, ``scheduler``, ``simulated_s``,
-    ``lower_bound_s``, and ``times_none`` (over the same without a slow host).
-    """
-    speeds = _speeds(cluster)
-    size = parse_bytes(nbytes, "nbytes")
-    rows = []
-    for strategy, scheduler in methods:
-        base = 0.0
-        cases = [("none", 1.0), *itertools.product(("sender", "receiver"), slowdowns)]
-        for where, slow in cases:
-            rates = [speeds["nic"]] * (2 * hosts)
-            if where != "none":
-                rates[0 if where == "sender" else hosts] /= slow
-            task = task_of(_halves(size, hosts, devices, {**speeds, "nic": rates}))
-            made = plan(task, strategy, scheduler)
-            took = simulate(made).duration_s
-            base = took if where == "none" else base
-            rows.append(
-                {
-                    "slow_host": where,
-                    "slowdown": slow,
-                    "strategy": strategy,
-                    "scheduler": scheduler,
-                    "simulated_s": took,
-                    "lower_bound_s": made.lower_bound_s,
-                    "times_none": took / base,
-                }
-            )
-    return need("pandas", "notebooks", "a study").DataFrame(rows)
-
-
-def full_duplex(
-    nbytes: int | str = "64MiB",
-    hosts: int = 2,
-    devices: int = 4,
-    src: str = "S0R",
-    dst: str = "RS0",
-    scheduler: str = "auto",
-    cluster: Cluster | None = None,
-) -> pd.DataFrame:
-    """Training traffic: activations forward and gradients backward, alone and at the same time.
-
-    NICs send and receive at once, so both together may take as long as one. Columns: ``traffic``
-    (``"forward"``, ``"backward"``, ``"one after the other"``, ``"together"``), ``nbytes``,
-    ``simulated_s``, ``lower_bound_s``, and ``busiest_nic``: the largest part of its capacity that
-    a NIC uses in a direction.
-    """
-    size = parse_bytes(nbytes, "nbytes")
-    forward = task_of(_halves(size, hosts, devices, _speeds(cluster), src, dst))
-    backward = ReshardingTask(
-        forward.shape, forward.dtype, forward.dst, forward.src, forward.cluster
-    )
-    plans = {
-        "forward": plan(forward, scheduler=scheduler),
-        "backward": plan(backward, scheduler=scheduler),
-        "together": plan([forward, backward], scheduler=scheduler),
-    }
-    there, back, together = (_traffic(name, made) for name, made in plans.items())
-    both: dict[str, Any] = {"traffic": "one after the other"}
-    both |= {key: there[key] + back[key] for key in ("nbytes", "simulated_s", "lower_bound_s")}
-    busy = max(row["busiest_nic"] * row["simulated_s"] for row in (there, back))
-    both["busiest_nic"] = busy / both["simulated_s"] if both["simulated_s"] else 0.0
-    return need("pandas", "notebooks", "a study").DataFrame([there, back, both, together])
-
-
-def _traffic(name: str, made: Plan) -> dict[str, Any]:
-    timeline = simulate(made)
-    return {
-        "traffic": name,
-        "nbytes": made.nbytes,
-        "simulated_s": timeline.duration_s,
-        "lower_bound_s": made.lower_bound_s,
-        "busiest_nic": max((use.utilisation for use in timeline.nic_use()), default=0.0),
+        "simulated_s": simulate(planned).duration_s,
     }
 
 
 def _speeds(cluster: Cluster | None) -> dict[str, Any]:
-    """What a cluster (default p3.8xlarge) is made from; its hosts have to be equal."""
+    """What a cluster (default p3.8xlarge) is planned from; its hosts have to be equal."""
     described = cluster or Cluster.preset("p3.8xlarge")
     if not described.uniform:
         raise ReshardError(
@@ -244,17 +114,3 @@ def _one_sender(nbytes: int, hosts: int, devices: int, speeds: dict[str, Any]) -
     check_int("hosts", hosts, 1), check_int("devices", devices, 1)
     shape = {"nbytes": nbytes, "hosts": hosts, "devices": devices, "senders": [1, 1]}
     return {**shape, "src": "R", "dst": "R", "cluster": speeds}
-
-
-def _halves(
-    nbytes: int,
-    hosts: int,
-    devices: int,
-    speeds: dict[str, Any],
-    src: str = "S0R",
-    dst: str = "RS0",
-) -> Point:
-    """From ``hosts`` x ``devices`` to as many others."""
-    check_int("hosts", hosts, 1), check_int("devices", devices, 1)
-    shape = {"nbytes": nbytes, "hosts": hosts, "devices": devices, "senders": [hosts, devices]}
-    return {**shape, "src": src, "dst": dst, "cluster": speeds}

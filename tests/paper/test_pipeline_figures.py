@@ -11,7 +11,6 @@ import pytest
 import reshard_lab as rl
 from oracles import pipeline_slow as slow
 from reshard_lab import pipeline
-from reshard_lab.paper.headlines import headlines
 from reshard_lab.paper.pipelines import (
     FIGURE7,
     FIGURE9,
@@ -23,7 +22,8 @@ from reshard_lab.paper.pipelines import (
     model,
     run_level,
 )
-from reshard_lab.paper.simulated import simulated
+from reshard_lab.paper.reproduce import simulated
+from reshard_lab.paper.throughput import headlines
 from support.reference_cases import read
 
 
@@ -329,13 +329,17 @@ def test_reproduce_prints_a_line_a_figure(tmp_path, table7):
     from types import SimpleNamespace
 
     from reshard_lab.cli.measure import _reproduction_text
+    from reshard_lab.paper.files import FigureTable
     from reshard_lab.paper.reproduce import Reproduction
-    from reshard_lab.paper.tables import Table
 
     frame = headlines(table7)
     tables = (
-        Table("figure6", "", table7, (tmp_path / "figure6.csv",), "2.00 times as fast", "measured"),
-        Table("figure7_headlines", "", frame, (tmp_path / "a.csv",), "said below", "simulated"),
+        FigureTable(
+            "figure6", "", table7, "2.00 times as fast", "measured", (tmp_path / "figure6.csv",)
+        ),
+        FigureTable(
+            "figure7_headlines", "", frame, "said below", "simulated", (tmp_path / "a.csv",)
+        ),
     )
     names = ("link", "cpu", "system", "python", "torch", "reshard_lab", "commit")
     environment = {**dict.fromkeys(names, "?"), "cpu_share": 0.5}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.paper import figure3, full_duplex, scaling, slow_host, strategy_map
+from reshard_lab.paper import figure3, strategy_map
 
 pd = pytest.importorskip("pandas")
 
@@ -50,43 +50,6 @@ def test_the_map_names_one_winner_a_point(tmp_path):
     assert sent == pytest.approx(4 * (0.01 + 2**10 / cluster.nic_Bps), rel=1e-6)
 
 
-def test_scaling_counts_devices_and_never_beats_the_bound(tmp_path):
-    table = scaling(
-        (16, 64), ("load_balance", "concurrent"), "1MiB", cache=tmp_path, jobs=1, progress=False
-    )
-    assert table["gpus"].tolist() == [16, 16, 64, 64]
-    assert table["scheduler"].tolist() == ["load_balance", "concurrent"] * 2
-    assert table["unit_tasks"].tolist() == [1, 1, 16, 16]
-    assert (table["simulated_s"] >= table["lower_bound_s"]).all()
-    with pytest.raises(rl.ReshardError, match="24 devices are not two halves"):
-        scaling((24,), cache=False)
-
-
-def test_what_a_slow_host_costs():
-    """One NIC sends and one receives for each piece: without latency, a host k times slower takes
-    k times as long for its part, and the bound grows with it."""
-    table = slow_host((1, 4), 2, 1, 10**8, (("broadcast", "load_balance"),), FREE)
-    found = table.set_index(["slow_host", "slowdown"])
-    assert found.loc[("none", 1.0), "times_none"] == 1
-    assert found.loc[("sender", 1.0), "times_none"] == pytest.approx(1)
-    for where in ("sender", "receiver"):
-        assert found.loc[(where, 4.0), "lower_bound_s"] == pytest.approx(
-            4 * found.loc[("none", 1.0), "lower_bound_s"]
-        )
-        assert 2 < found.loc[(where, 4.0), "times_none"] <= 4
-
-
-def test_forward_and_backward_share_no_direction_of_a_nic():
-    table = full_duplex(10**8, 2, 2, cluster=FREE).set_index("traffic")
-    forward, together = table.loc["forward"], table.loc["together"]
-    assert together["simulated_s"] == pytest.approx(forward["simulated_s"], rel=0.05)
-    one_by_one = table.loc["one after the other", "simulated_s"]
-    assert one_by_one == pytest.approx(2 * forward["simulated_s"], rel=1e-9)
-    assert together["nbytes"] == 2 * forward["nbytes"]
-    assert (table["busiest_nic"] <= 1).all()
-    assert together["lower_bound_s"] == pytest.approx(forward["lower_bound_s"])
-
-
 def test_studies_want_equal_hosts():
     with pytest.raises(rl.ReshardError, match="give a cluster of equal hosts"):
-        full_duplex(cluster=rl.Cluster(2, 1, nic=[1e9, 2e9]))
+        figure3(cluster=rl.Cluster(2, 1, nic=[1e9, 2e9]))

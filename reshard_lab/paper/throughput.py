@@ -1,17 +1,30 @@
-"""The paper's headline ratios beside ours, and why ours differ where they do."""
+"""Training throughput of figures 7 and 9 drawn, and the paper's headline ratios beside ours."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from reshard_lab.errors import ReshardError, check_choice, need
-from reshard_lab.paper.pipelines import PAPER, PAPER_OF_SIGNAL
-from reshard_lab.paper.tables import check_rows
+from reshard_lab.paper.files import check_rows
+from reshard_lab.paper.pipelines import FIGURE7, PAPER, PAPER_OF_SIGNAL
+from reshard_lab.pipelining import device_speed
+from reshard_lab.plots.bar_chart import ChartBar, ChartLabels, bar_chart_svg
+from reshard_lab.plots.svg import Figure, figure
 from reshard_lab.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_VALUE = "throughput (TFLOP/s a device)"
+TITLE7 = "Figure 7, simulated: training throughput on 2 pipeline stages"
+TITLE9 = "Figure 9, simulated: throughput over microbatches of the same size"
+_METHODS7 = (
+    f"{', '.join(level.name for level in FIGURE7[:3])}: {FIGURE7[0].about}; "
+    + "; ".join(f"{level.name}: {level.about}" for level in FIGURE7[3:])
+    + "."
+)
+_METHODS9 = "overlap: 1F1B; eager_1f1b: eager-1F1B; ours: that with weights delayed."
 APART = 0.10
 """Differences above this are explained."""
 _COLUMNS = (
@@ -118,3 +131,60 @@ def _why_short(ours: dict[str, Any]) -> str:
         f"{format_seconds(ours['compute_s'])} of compute: {ours['exposed_communication_share']:.0%}"
         " of the time of all stages is exposed communication."
     )
+
+
+def basis(preset: str, recompute: bool = True) -> tuple[str, dict[str, Any]]:
+    """What figures 7 and 9 rest on, in words and in numbers with their sources."""
+    speeds = {dtype: device_speed(preset, dtype) for dtype in ("float16", "float32")}
+    stated = " and ".join(f"{s.flops_per_s / 1e12:.4g} ({dtype})" for dtype, s in speeds.items())
+    again = "forwards recomputed and counted" if recompute else "activations kept"
+    label = (
+        f"Simulated, not measured: {preset}, compute at {stated} TFLOP/s a device, assumed as its "
+        f"description says, transfers as planned for an otherwise idle network, {again}."
+    )
+    return label, {"preset": preset, "speeds": {k: s._asdict() for k, s in speeds.items()}}
+
+
+def draw_figure7(frame: pd.DataFrame, preset: str = "p3.8xlarge") -> Figure:
+    """The rows of ``figure7`` as bars, with the speed of the device as a line."""
+    rows = frame.to_dict("records")
+    bars = [
+        ChartBar("", r["model"], r["method"], r["tflops_per_device"], bound=r["device_tflops"])
+        for r in rows
+    ]
+    note = f"{_METHODS7} {basis(preset, bool(frame['recompute'].all()))[0]}"
+    labels = ChartLabels(TITLE7, "model", _VALUE, note, "speed of the device")
+    return _chart(rows, "model", bars, labels)
+
+
+def draw_figure9(frame: pd.DataFrame, preset: str = "p3.8xlarge") -> Figure:
+    """The rows of ``figure9`` as bars, with the upper bound, signal, as a line."""
+    rows = frame.to_dict("records")
+    signal = {
+        (r["model"], r["microbatches"]): r["tflops_per_device"]
+        for r in rows
+        if r["method"] == "signal"
+    }
+    bars = [
+        ChartBar(
+            *(r["model"], str(r["microbatches"]), r["method"], r["tflops_per_device"]),
+            bound=signal.get((r["model"], r["microbatches"])),
+        )
+        for r in rows
+        if r["method"] != "signal"
+    ]
+    note = f"{_METHODS9} {basis(preset, bool(frame['recompute'].all()))[0]}"
+    labels = ChartLabels(TITLE9, "microbatches", _VALUE, note, "signal (bound)")
+    return _chart(rows, "microbatches", bars, labels)
+
+
+def _chart(
+    rows: list[dict[str, Any]], group: str, bars: Sequence[ChartBar], labels: ChartLabels
+) -> Figure:
+    """The bars with their alt text and their table."""
+    keys = list(dict.fromkeys(("model", group, "method")))
+    cells = [(*(str(r[key]) for key in keys), f"{r['tflops_per_device']:.1f}") for r in rows]
+    listed = ". ".join(f"{', '.join(names)}: {value}" for *names, value in cells)
+    alt = f"Bars, TFLOP/s a device. {listed}."
+    caption = f"{labels.title}. {labels.note}"
+    return figure(bar_chart_svg(bars, labels, alt), caption, alt, [(*keys, _VALUE), *cells])

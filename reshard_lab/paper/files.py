@@ -8,36 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, short
-from reshard_lab.plots.measured import draw_measured
 from reshard_lab.plots.records import export
+from reshard_lab.plots.svg import Figure
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Picture(NamedTuple):
-    """A figure's rows and how they are drawn."""
-
-    name: str
-    title: str
-    frame: pd.DataFrame
-    left_out: set[str]
-    """Methods that are in the table but not drawn."""
-    headline: str = ""
-    """What it says, in one line."""
-
-
-class Table(NamedTuple):
+class FigureTable(NamedTuple):
     """One figure's rows, what they are, and the files that hold them."""
 
     name: str
     title: str
     frame: pd.DataFrame
-    files: tuple[Path, ...]
     headline: str
     """What it says, in one line."""
     kind: str
     """``"measured"`` or ``"simulated"``."""
+    files: tuple[Path, ...] = ()
 
 
 def check_rows(what: str, frame: Any, columns: Iterable[str]) -> None:
@@ -58,25 +46,28 @@ def stamp_rows(frame: pd.DataFrame, label: str, environment: Mapping[str, Any]) 
     return frame.assign(label=label, **{key: environment[key] for key in keys})
 
 
-def write(folder: Path, picture: Picture, label: str, about: Mapping[str, Any]) -> Table:
-    """The CSV, the stamp (JSON) and the two pictures of one figure.
+def write_figure(
+    folder: Path,
+    table: FigureTable,
+    stamped: pd.DataFrame,
+    pictures: Mapping[str, Figure],
+    stamp: Mapping[str, Any] | None,
+) -> FigureTable:
+    """Write a figure's CSV (the rows ``stamped`` with their origin), JSON and pictures.
 
-    ``label`` says on all of them what was measured where, and what predictions rest on;
-    ``about`` holds the same in numbers.
+    pictures:
+        file name -> picture, PNG or SVG by its ending.
+    stamp:
+        what the figure rests on, in words and numbers; None = no JSON.
     """
-    frame = picture.frame
-    stamped = stamp_rows(frame, label, about["environment"])
-    runs = f"Bars: median of {frame['runs'].iloc[0]} runs; whiskers: the slowest and the fastest."
-    drawn = draw_measured(
-        stamped[~stamped["method"].isin(picture.left_out)], title=picture.title, note=runs
-    )
-    table, stamp = folder / f"{picture.name}.csv", folder / f"{picture.name}.json"
+    files = [folder / f"{table.name}.csv"]
     try:
-        stamped.to_csv(table, index=False)
-        said = {"figure": picture.title, "label": label, **about}
-        stamp.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
-        pictures = [export(drawn, folder / f"{picture.name}.{kind}") for kind in ("png", "svg")]
+        stamped.to_csv(files[0], index=False)
+        if stamp is not None:
+            files.append(folder / f"{table.name}.json")
+            text = json.dumps({"figure": table.title, **stamp}, indent=2)
+            files[1].write_text(text + "\n", encoding="utf-8")
+        files += [export(drawn, folder / name) for name, drawn in pictures.items()]
     except OSError as error:
         raise ReshardError(f"cannot write into {str(folder)!r}: {error.strerror}") from None
-    files = (table, stamp, *pictures)
-    return Table(picture.name, picture.title, frame, files, picture.headline, "measured")
+    return table._replace(files=tuple(files))
