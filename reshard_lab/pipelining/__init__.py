@@ -6,10 +6,15 @@ from __future__ import annotations
 from reshard_lab.pipelining.gpt import gpt
 from reshard_lab.pipelining.loads import BoundaryTensor
 from reshard_lab.pipelining.ops import Checked, check
-from reshard_lab.pipelining.schedules import SCHEDULES, schedule
+from reshard_lab.pipelining.schedules import (
+    SCHEDULES,
+    from_torch_csv,
+    schedule,
+    to_torch_csv,
+    torch_runtime,
+)
 from reshard_lab.pipelining.simulation import simulate
 from reshard_lab.pipelining.timeline import PipelineTimeline
-from reshard_lab.pipelining.torch_csv import from_torch_csv, to_torch_csv, torch_runtime
 from reshard_lab.pipelining.u_transformer import u_transformer
 from reshard_lab.pipelining.workload import Workload, device_speed
 

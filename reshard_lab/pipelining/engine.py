@@ -22,8 +22,8 @@ def carry_out(graph: Graph) -> tuple[list[float], list[float]]:
     Transfers that want more of a NIC than it has slow each other: each runs at a fraction of its
     own speed, and the fractions are max-min fair.
     """
-    busy = _contended(graph)
-    return _Sharing(graph, busy).run() if busy else _alone(graph)
+    contended = _contended(graph)
+    return _SharedNics(graph, contended).run() if contended else _alone(graph)
 
 
 def _alone(graph: Graph) -> tuple[list[float], list[float]]:
@@ -52,7 +52,7 @@ def _contended(graph: Graph) -> frozenset[Port]:
 
 @dataclass
 class _Flow:
-    """A transfer under way through crowded ports."""
+    """A transfer under way through contended ports."""
 
     todo_s: float
     """Seconds to go at full speed, as of ``since_s``."""
@@ -62,17 +62,17 @@ class _Flow:
     """Counts changes of speed: an end foreseen before the last of them is void."""
 
 
-class _Sharing:
+class _SharedNics:
     """Events in time order; a change of traffic alters only the flows it shares ports with."""
 
-    def __init__(self, graph: Graph, busy: frozenset[Port]) -> None:
+    def __init__(self, graph: Graph, contended: frozenset[Port]) -> None:
         self.graph = graph
         self.loads = graph.loads
-        self.busy = busy
+        self.contended = contended
         self.starts = [0.0] * len(graph.loads)
         self.ends = [0.0] * len(graph.loads)
         self.flows: dict[int, _Flow] = {}
-        self.users: dict[Port, set[int]] = {port: set() for port in busy}
+        self.users: dict[Port, set[int]] = {port: set() for port in contended}
         self.events: list[tuple[float, int, int]] = []  # (end, item, version), a heap
         self.known: dict[tuple[int, ...], tuple[float, ...]] = {}
 
@@ -101,10 +101,10 @@ class _Sharing:
         return self.starts, self.ends
 
     def start(self, number: int, now: float) -> None:
-        """Begin an item; one that uses a crowded port becomes a flow."""
+        """Begin an item; one that uses a contended port becomes a flow."""
         self.starts[number] = now
         load = self.loads[number]
-        ports = [port for port, _ in load.ports if port in self.busy]
+        ports = [port for port, _ in load.ports if port in self.contended]
         if not ports:
             heapq.heappush(self.events, (now + load.duration_s, number, _FIXED))
             return
@@ -118,7 +118,7 @@ class _Sharing:
         del self.flows[number]
         beside = set()
         for port, _ in self.loads[number].ports:
-            if port in self.busy:
+            if port in self.contended:
                 self.users[port].discard(number)
                 beside |= self.users[port]
         if beside:
@@ -136,7 +136,7 @@ class _Sharing:
         loads = [self.loads[n] for n in numbers]
         key = tuple(map(id, loads))
         if key not in self.known:
-            self.known[key] = fair_speeds(loads, self.busy)
+            self.known[key] = fair_speeds(loads, self.contended)
         for n, speed in zip(numbers, self.known[key], strict=True):
             flow = self.flows[n]
             if speed != flow.speed:

@@ -1,19 +1,40 @@
-"""Pipeline schedules: the order in which every stage runs its forwards and backwards (section 4).
+"""Pipeline schedules: the order in which every stage runs its forwards and backwards.
 
-All are written with S stages, M microbatches and stage ``s`` counted from 0.
+By name (section 4), with S stages, M microbatches and stage ``s`` counted from 0; and to and from
+the compute-only CSV of torch.distributed.pipelining, and its runtime. The CSV has one row a rank,
+one cell an op: stage, letter, microbatch, as ``1F0``; an empty cell is a bubble. Torch's "stage"
+is our model chunk, its rank our stage: with S ranks, model chunk ``k`` lies on rank ``k mod S``.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
-from collections.abc import Iterator
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
-from reshard_lab.errors import ReshardError, check_bool, check_choice, check_int, short
-from reshard_lab.pipelining.ops import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op
+from reshard_lab.errors import (
+    ReshardError,
+    check_bool,
+    check_choice,
+    check_int,
+    need,
+    os_errors,
+    short,
+    write_text,
+)
+from reshard_lab.pipelining.ops import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op, check
 
 SCHEDULES = ("gpipe", "1f1b", "eager_1f1b", "interleaved_1f1b", "zero_bubble", "inference")
 MOST_OPS = 2_000_000
 """Of all stages: more would take minutes and gigabytes to carry out."""
+
+_CELL = re.compile(r"([0-9]+)([FBIW])([0-9]+)$")
+_REDUCE_GRAD = re.compile(r"[0-9]+REDUCE_GRAD$")  # torch adds it to some compute-only orders
 
 
 def schedule(
@@ -53,7 +74,14 @@ def schedule(
     stages = check_int("stages", stages, 1)
     microbatches = check_int("microbatches", microbatches, 1)
     halves = check_bool("delay_weights", delay_weights) or name == "zero_bubble"
-    count = _chunks(name, chunks)
+    count = 2 if chunks is None else check_int("chunks", chunks, 1)
+    if name != "interleaved_1f1b":
+        if chunks is not None and count != 1:
+            raise ReshardError(
+                f"schedule {name!r} has one model chunk a stage, but chunks={chunks} was given; "
+                "use 'interleaved_1f1b' or leave chunks out"
+            )
+        count = 1
     ops_each = 1 if name == "inference" else 3 if halves else 2
     if stages * microbatches * count * ops_each > MOST_OPS:
         raise ReshardError(
@@ -78,17 +106,6 @@ def schedule(
             ops = [half for op in ops for half in _halves(op)]
         lists.append([op.text(count) for op in ops])
     return lists
-
-
-def _chunks(name: str, chunks: int | None) -> int:
-    if name == "interleaved_1f1b":
-        return 2 if chunks is None else check_int("chunks", chunks, 1)
-    if chunks is not None and check_int("chunks", chunks, 1) != 1:
-        raise ReshardError(
-            f"schedule {name!r} has one model chunk a stage, but chunks={chunks} was given; "
-            "use 'interleaved_1f1b' or leave chunks out"
-        )
-    return 1
 
 
 def _halves(op: Op) -> tuple[Op, ...]:
@@ -155,3 +172,95 @@ def _groups(stages: int, microbatches: int) -> list[range]:
     size, longer = divmod(microbatches, count)
     starts = [i * size + min(i, longer) for i in range(count + 1)]
     return [range(a, b) for a, b in itertools.pairwise(starts)]
+
+
+def to_torch_csv(schedule: Sequence[Sequence[str]], path: str | Path | None = None) -> str:
+    """``schedule`` as torch's compute-only CSV, also written to ``path``; it is checked first.
+
+    >>> print(to_torch_csv([["F0", "B0"], ["F0", "B0"]]), end="")
+    0F0,0B0
+    1F0,1B0
+    """
+    lists = check(schedule).lists
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for stage, ops in enumerate(lists.ops):
+        writer.writerow(f"{op.chunk * lists.stages + stage}{op.kind}{op.microbatch}" for op in ops)
+    if path is not None:
+        write_text("schedule", path, text.getvalue())
+    return text.getvalue()
+
+
+def from_torch_csv(path: str | Path) -> list[list[str]]:
+    """The schedule in a compute-only CSV that torch or ``to_torch_csv`` wrote; it is checked.
+
+    Empty cells are left out, and so is torch's REDUCE_GRAD. Raises ReshardError for cells that
+    are no compute op, a model chunk ``k`` that is not on rank ``k mod ranks`` (such as a V-shaped
+    placement), and a schedule that is incomplete or deadlocks. (Torch 2.13 dumps 1F1B with the
+    forwards of the last stage numbered from 1: incomplete.)
+    """
+    with (
+        os_errors(f"read schedule {str(path)!r}"),
+        open(path, newline="", encoding="utf-8") as file,
+    ):
+        rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
+    try:
+        lists = [
+            [_op(cell, rank, len(rows)) for cell in row if cell and not _REDUCE_GRAD.match(cell)]
+            for rank, row in enumerate(rows)
+        ]
+        chunks = 1 + max((op.chunk for ops in lists for op in ops), default=0)
+        schedule = [[op.text(chunks) for op in ops] for ops in lists]
+        check(schedule)
+    except ReshardError as error:
+        raise ReshardError(f"{path}: {error}") from None
+    return schedule
+
+
+def torch_runtime(
+    schedule: Sequence[Sequence[str]],
+    stages: Sequence[Any],
+    loss_fn: Callable[..., Any],
+    **options: Any,
+) -> Any:
+    """A torch schedule object that runs ``schedule``: ``.step(...)`` carries out one batch.
+
+    stages:
+        this rank's ``PipelineStage`` objects, one a chunk, in model order.
+    options:
+        as torch's schedules take them, such as ``scale_grads``.
+
+    Goes through ``_PipelineScheduleRuntime``, which torch (2.6 and later) marks as internal.
+    """
+    module = need("torch.distributed.pipelining.schedules", "run", "pipeline.torch_runtime")
+    lists = check(schedule).lists
+    if len(stages) != lists.chunks:
+        raise ReshardError(
+            f"the schedule has {lists.chunks} model chunks a rank, but {len(stages)} "
+            "stages were given; give this rank's PipelineStage objects, one a chunk"
+        )
+    runtime = module._PipelineScheduleRuntime(
+        list(stages), lists.microbatches, loss_fn=loss_fn, **options
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "schedule.csv"
+        to_torch_csv(schedule, path)
+        runtime._load_csv(str(path), format="compute_only")
+    return runtime
+
+
+def _op(cell: str, rank: int, ranks: int) -> Op:
+    """The op in a cell of torch's CSV."""
+    match = _CELL.match(cell)
+    if match is None:
+        raise ReshardError(
+            f"rank {rank} has {cell!r}, which is not a compute op such as '1F0'; write the "
+            "schedule with format='compute_only'"
+        )
+    model_chunk = int(match[1])
+    if model_chunk % ranks != rank:
+        raise ReshardError(
+            f"rank {rank} has {cell!r}, but with {ranks} ranks model chunk {model_chunk} "
+            f"lies on rank {model_chunk % ranks} here; other placements are not supported"
+        )
+    return Op(match[2], int(match[3]), model_chunk // ranks)

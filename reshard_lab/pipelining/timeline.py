@@ -211,7 +211,7 @@ class PipelineTimeline(PipelineRecord):
     def critical_path(self) -> tuple[Event, ...]:
         """Events from time 0 to the makespan, each starting when the one before it ends.
 
-        Shortening any other event alone does not shorten the whole.
+        Shortening any other event alone does not shorten the pipeline.
         """
         return tuple(event(self, item) for item in critical_path(self))
 

@@ -75,7 +75,7 @@ def u_transformer(size: str = "1B", recompute: bool = False, **changes: Any) -> 
     each), the middle (two residual blocks around a transformer block), eight up (two a level).
     The first takes in the image and the time embedding, the last makes the prediction. A skip is
     kept of the first convolution, of every residual or transformer block on the way down and of
-    every halving; each layer on the way up takes one, the last made first. The first three levels
+    every halving; each layer on the way up takes one, the latest first. The first three levels
     down and the last three up attend. The time embedding goes to every stage.
 
     size:
@@ -116,25 +116,20 @@ def _add_layers(net: _Network, channels: int) -> None:
         if number == 0:
             net.stem(channels)
             net.give_skip()
-        net.residual(width * channels)
-        if attends:
-            net.transformer()
+        net.block(width * channels, attends)
         net.give_skip()
         if number < last:
             net.halve()
             net.give_skip()
         net.end_layer(f"down {number}")
-    net.residual(net.map.channels)
-    net.transformer()
+    net.block(net.map.channels, attends=True)
     net.residual(net.map.channels)
     net.end_layer("middle")
     for number in reversed(range(len(_LEVELS))):
         width, attends = _LEVELS[number]
         for i in range(_UP):
             net.take_skip()
-            net.residual(width * channels)
-            if attends:
-                net.transformer()
+            net.block(width * channels, attends)
             if i == _UP - 1 and number:
                 net.double()
             elif i == _UP - 1:
@@ -227,6 +222,12 @@ class _Network:
         """A convolution of the map with each pixel doubled."""
         self.map = _FeatureMap(self.map.channels, self.map.side * 2)
         self._convolve(self.map)
+
+    def block(self, channels: int, attends: bool) -> None:
+        """A residual block, and a transformer block behind it if the level attends."""
+        self.residual(channels)
+        if attends:
+            self.transformer()
 
     def residual(self, channels: int) -> None:
         """Norm, SiLU and 3x3 convolution, twice; the time embedding is added between them."""

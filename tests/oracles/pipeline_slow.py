@@ -31,8 +31,8 @@ class Stuck(Exception):
     """Nothing moves any more, and not everything is done."""
 
 
-def overlapped(schedule, lasts, tensors) -> dict[tuple[int, str], tuple[int, int]]:
-    """``{(stage, op): (start, end)}``; ``lasts(kind, model_chunk)`` gives the ticks of an op."""
+def overlapped(schedule, duration_of, tensors) -> dict[tuple[int, str], tuple[int, int]]:
+    """``{(stage, op): (start, end)}``; ``duration_of(kind, model_chunk)`` in ticks."""
     count = len(schedule)
     at = [0] * count
     free_at = [0] * count
@@ -88,7 +88,7 @@ def overlapped(schedule, lasts, tensors) -> dict[tuple[int, str], tuple[int, int
                         or (kind in "BI" and t.source == model_chunk)
                     ]
                     if all(w in landed for w in wanted):
-                        end = now + lasts(kind, model_chunk)
+                        end = now + duration_of(kind, model_chunk)
                         times[stage, op] = (now, end)
                         free_at[stage] = end
                         unsent.append((end, at[stage], stage, op))
@@ -104,7 +104,7 @@ def overlapped(schedule, lasts, tensors) -> dict[tuple[int, str], tuple[int, int
     return times
 
 
-def blocking(schedule, lasts, tensors) -> int:
+def blocking(schedule, duration_of, tensors) -> int:
     """The makespan when a transfer occupies both stages, by the rule of the design."""
     count = len(schedule)
     model_chunks = count * (1 + max(parse(op)[2] for ops in schedule for op in ops))
@@ -114,7 +114,7 @@ def blocking(schedule, lasts, tensors) -> int:
     for (stage, op), (tick, _) in ticks.items():
         kind, m, chunk = parse(op)
         model_chunk = chunk * count + stage
-        programs[stage].append((tick, 0, stage, stage, 0, m, kind, lasts(kind, model_chunk)))
+        programs[stage].append((tick, 0, stage, stage, 0, m, kind, duration_of(kind, model_chunk)))
         for number, t in enumerate(tensors):
             if kind == "F" and t.source == model_chunk:
                 other, cost = t.target % count, t.forward

@@ -70,18 +70,19 @@ def test_complete_and_free_of_deadlock(name, stages, microbatches):
     for chunks, delay in itertools.product(
         (1, 2, 3) if name == "interleaved_1f1b" else (None,), (False, True)
     ):
-        made = pipeline.schedule(name, stages, microbatches, chunks, delay)
+        schedule = pipeline.schedule(name, stages, microbatches, chunks, delay)
         halves = delay or name == "zero_bubble"
         kinds = "F" if name == "inference" else "FIW" if halves else "FB"
         ends = [""] if not chunks or chunks == 1 else [f".{c}" for c in range(chunks)]
         every = sorted(f"{k}{m}{e}" for k in kinds for m in range(microbatches) for e in ends)
-        assert [sorted(ops) for ops in made] == [every] * stages
+        assert [sorted(ops) for ops in schedule] == [every] * stages
         model_chunks = stages * (chunks or 1)
         tensors = slow.neighbours(model_chunks, [0] * model_chunks, [0] * model_chunks)
         assert (
-            len(slow.overlapped(made, lambda kind, model_chunk: 1, tensors)) == len(every) * stages
+            len(slow.overlapped(schedule, lambda kind, model_chunk: 1, tensors))
+            == len(every) * stages
         )
-        checked = pipeline.check(made)
+        checked = pipeline.check(schedule)
         assert len(checked.order) == len(set(checked.order)) == len(every) * stages
 
 

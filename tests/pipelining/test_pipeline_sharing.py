@@ -208,11 +208,11 @@ def test_speeds_are_max_min_fair(loads):
 def test_speeds_of_many_transfers_are_max_min_fair():
     """Enough of them, each sharing ports with most others, for the sharing to go port by port."""
     rng = random.Random(0)
-    made = []
+    loads = []
     for _ in range(700):
         ports = rng.sample(range(200), 6)
-        made.append(Load(1.0, tuple((("tx", p), rng.uniform(0.01, 1)) for p in sorted(ports))))
-    assert_max_min_fair(made)
+        loads.append(Load(1.0, tuple((("tx", p), rng.uniform(0.01, 1)) for p in sorted(ports))))
+    assert_max_min_fair(loads)
 
 
 def slow_sharing(graph, ports) -> list[float]:

@@ -100,31 +100,31 @@ def pipelines(draw):
 
 @relaxed
 @given(pipelines())
-def test_overlapped_is_the_slow_simulators(made):
-    schedule, times, lasts, tensors = made
+def test_overlapped_is_the_slow_simulators(drawn):
+    schedule, times, duration_of, tensors = drawn
     timeline = pipeline.simulate(schedule, **times)
-    expected = slow.overlapped(schedule, lasts, tensors)
-    found = {
+    expected = slow.overlapped(schedule, duration_of, tensors)
+    actual = {
         (int(e.row.split()[1]), e.op): (e.start_s, e.end_s)
         for e in timeline.events
         if e.row.startswith("stage")
     }
-    assert found == expected
+    assert actual == expected
     assert timeline.peak_live == slow.live(schedule)
 
 
 @relaxed
 @given(pipelines())
-def test_blocking_is_the_slow_simulators(made):
-    schedule, times, lasts, tensors = made
+def test_blocking_is_the_slow_simulators(drawn):
+    schedule, times, duration_of, tensors = drawn
     timeline = pipeline.simulate(schedule, **times, overlap=False)
-    assert timeline.makespan_s == slow.blocking(schedule, lasts, tensors)
+    assert timeline.makespan_s == slow.blocking(schedule, duration_of, tensors)
 
 
 @relaxed
 @given(pipelines(), st.booleans())
-def test_what_a_timeline_says_of_itself(made, overlap):
-    schedule, times, _, _ = made
+def test_what_a_timeline_says_of_itself(drawn, overlap):
+    schedule, times, _, _ = drawn
     timeline = pipeline.simulate(schedule, **times, overlap=overlap)
     for share in timeline.shares:
         assert share.compute + share.communication + share.bubble == pytest.approx(1)

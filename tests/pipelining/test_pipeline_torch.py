@@ -33,10 +33,12 @@ def torch_order(name: str, stages: int, chunks: int, microbatches: int, path: Pa
         for c in range(chunks)
     ]
     try:
-        made = getattr(schedules, name)(model_chunks, microbatches, loss_fn=lambda out, target: out)
+        torchs = getattr(schedules, name)(
+            model_chunks, microbatches, loss_fn=lambda out, target: out
+        )
     except ValueError:  # torch wants rounds of equal size
         return None
-    made._dump_csv(str(path), format="compute_only")
+    torchs._dump_csv(str(path), format="compute_only")
     return pipeline.from_torch_csv(path)
 
 
@@ -71,9 +73,9 @@ def test_zero_bubble_is_torchs(tmp_path):
 def dump_of(name: str, stages: int, microbatches: int, path: Path) -> None:
     """Compute-only CSV of one of torch's schedules with one stage a rank."""
     schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
-    made = getattr(schedules, name).__new__(getattr(schedules, name))
-    made._num_stages, made._n_microbatches, made.pp_group_size = stages, microbatches, stages
-    rows = made._get_pipeline_order()
+    torchs = getattr(schedules, name).__new__(getattr(schedules, name))
+    torchs._num_stages, torchs._n_microbatches, torchs.pp_group_size = stages, microbatches, stages
+    rows = torchs._get_pipeline_order()
     lines = (",".join("" if a is None else str(a) for a in rows[r]) for r in range(stages))
     path.write_text("\n".join(lines) + "\n")
 
@@ -97,18 +99,18 @@ def test_torchs_1f1b_numbers_the_last_stage_from_1_and_is_refused(tmp_path):
 @pytest.mark.parametrize(("stages", "microbatches"), [(1, 1), (3, 2), (4, 9)])
 @pytest.mark.parametrize("delay_weights", [False, True])
 def test_csv_round_trip(name, stages, microbatches, delay_weights, tmp_path):
-    made = pipeline.schedule(name, stages, microbatches, delay_weights=delay_weights)
-    text = pipeline.to_torch_csv(made, tmp_path / "order.csv")
+    schedule = pipeline.schedule(name, stages, microbatches, delay_weights=delay_weights)
+    text = pipeline.to_torch_csv(schedule, tmp_path / "order.csv")
     assert (tmp_path / "order.csv").read_text() == text
-    assert pipeline.from_torch_csv(tmp_path / "order.csv") == made
+    assert pipeline.from_torch_csv(tmp_path / "order.csv") == schedule
 
 
 def test_csv_cells_are_torchs(tmp_path):
     schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
-    made = pipeline.schedule("interleaved_1f1b", 2, 4, delay_weights=True)
-    rows = [line.split(",") for line in pipeline.to_torch_csv(made).splitlines()]
+    schedule = pipeline.schedule("interleaved_1f1b", 2, 4, delay_weights=True)
+    rows = [line.split(",") for line in pipeline.to_torch_csv(schedule).splitlines()]
     for rank, row in enumerate(rows):
-        for cell, op in zip(row, made[rank], strict=True):
+        for cell, op in zip(row, schedule[rank], strict=True):
             action = schedules._Action.from_str(cell)
             letter, (microbatch, chunk) = op[0], op[1:].split(".")
             assert action.computation_type.value == letter
@@ -188,10 +190,10 @@ def test_torchs_runtime_trains_in_our_order(name, ranks, microbatches, model_chu
     loss = torch.nn.functional.mse_loss(model(x), y)
     loss.backward()
     expected = {name: parameter.grad for name, parameter in model.named_parameters()}
-    found = {name: g for result in results for name, g in result["gradients"].items()}
-    assert found.keys() == expected.keys()
+    gradients = {name: g for result in results for name, g in result["gradients"].items()}
+    assert gradients.keys() == expected.keys()
     for key, gradient in expected.items():
-        torch.testing.assert_close(found[key], gradient, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(gradients[key], gradient, rtol=1e-5, atol=1e-7)
     mean = torch.stack(results[-1]["losses"]).mean()
     torch.testing.assert_close(mean, loss.detach(), rtol=1e-5, atol=1e-7)
     csv = [line.split(",") for line in pipeline.to_torch_csv(schedule).splitlines()]
