@@ -71,25 +71,25 @@ def check_drawable(what: str, devices: int) -> None:
 
 
 def draw_mesh(mesh: Mesh) -> svg.Figure:
-    """``mesh`` as a figure: rows along its last axis, named by the place on the other axes."""
+    """``mesh`` as a figure: rows along its last axis, named by the position on the other axes."""
     check_drawable("the mesh", check_type("mesh", mesh, Mesh).size)
     rows = mesh_rows(mesh.shape, mesh.devices)
     left = max(_MESH_LEFT, row_room([name for name, _ in rows]))
     parts = [svg.label(12, 20, mesh_words(mesh.shape), 12)]
     y, right = 32.0, 0.0
-    for name, members in rows:
+    for name, row in rows:
         if name:
             parts.append(svg.label(left - 8, y + _CELL_HIGH / 2 + 4, f"row {name}", 11, "end"))
-        for start in range(0, len(members), _CHIPS):
+        for start in range(0, len(row), _CHIPS):
             x = left
-            for device in members[start : start + _CHIPS]:
+            for device in row[start : start + _CHIPS]:
                 parts += numbered_cell(x, y, _CELL, _CELL_HIGH, device, 11, _COLOR)
                 x += _CELL
             right, y = max(right, x), y + _CELL_HIGH
         y += 4
     alt = "; ".join(
-        f"row {name}: devices {', '.join(map(str, members))}" if name else device_list(members)
-        for name, members in rows
+        f"row {name}: devices {', '.join(map(str, row))}" if name else device_list(row)
+        for name, row in rows
     )
     width = max(right + 12, 24 + svg.text_width(mesh_words(mesh.shape)))
     words = f"A mesh of {shape_text(mesh.shape)}, {mesh.size} device{'s' * (mesh.size > 1)}."
@@ -129,12 +129,12 @@ def device_grid(
     parts: list[str] = []
     left = max(LEFT, row_room([name for name, _ in rows]))
     y, right = top, 0.0
-    for name, members in rows:
-        for line_start in range(0, len(members), _CHIPS):
+    for name, row in rows:
+        for line_start in range(0, len(row), _CHIPS):
             x = left
             at = y + size[1] / 2
-            parts += _row_name(name if not line_start else "", shown, members, left - 8, at)
-            for device in members[line_start : line_start + _CHIPS]:
+            parts += _row_name(name if not line_start else "", shown, row, left - 8, at)
+            for device in row[line_start : line_start + _CHIPS]:
                 if full:
                     parts += _card(shown, small, x, y, size, device, slices, index, lines[device])
                 else:
@@ -165,17 +165,17 @@ def numbered_cell(
     return [svg.cell(x, y, width, height, index), *number]
 
 
-def mesh_rows(mesh: Sequence[int], members: Sequence[int]) -> list[tuple[str, tuple[int, ...]]]:
-    """A mesh as rows along its last axis, each named by its place on the other axes.
+def mesh_rows(mesh: Sequence[int], devices: Sequence[int]) -> list[tuple[str, tuple[int, ...]]]:
+    """A mesh as rows along its last axis, each named by its position on the other axes.
 
     >>> mesh_rows((2, 2), (4, 5, 6, 7))
     [('0', (4, 5)), ('1', (6, 7))]
     """
     last = mesh[-1]
-    places = itertools.product(*(range(n) for n in mesh[:-1]))
+    positions = itertools.product(*(range(n) for n in mesh[:-1]))
     return [
-        (",".join(map(str, place)), tuple(members[i * last : (i + 1) * last]))
-        for i, place in enumerate(places)
+        (",".join(map(str, position)), tuple(devices[i * last : (i + 1) * last]))
+        for i, position in enumerate(positions)
     ]
 
 
@@ -244,14 +244,12 @@ def _replicas(device: int, same: Sequence[int], room: float) -> str:
     return words if svg.text_width(words, 10.5) <= room - 4 else f"and {len(same) - 1} others"
 
 
-def _row_name(
-    name: str, shown: LayoutPanel, members: Sequence[int], x: float, y: float
-) -> list[str]:
+def _row_name(name: str, shown: LayoutPanel, row: Sequence[int], x: float, y: float) -> list[str]:
     """What ends at ``x``, left of a row: its place on the mesh, and its host if all share one."""
     if not name and len(shown.mesh) > 1:
         return []
     parts = [svg.label(x, y, f"row {name}", 11, "end")] if name else []
-    hosts = {shown.hosts[d] for d in members} if shown.hosts else set()
+    hosts = {shown.hosts[d] for d in row} if shown.hosts else set()
     if len(hosts) == 1:
         parts.append(svg.label(x, y + 14, f"host {hosts.pop()}", 11, "end", fill=svg.GREY))
     return parts

@@ -26,7 +26,8 @@ def gantt(chart: Gantt, caption: str | None = None) -> svg.Figure:
         f"Predicted {format_seconds(chart.makespan_s)}; lower bound "
         f"{format_seconds(chart.lower_bound_s)} (dashed). {_LEGEND}"
     )
-    return svg.figure(gantt_svg(chart), words, _gantt_alt(chart))
+    alt = _gantt_alt(chart)
+    return svg.figure(nic_rows_svg({"": _gantt_rows(chart)}, alt), words, alt)
 
 
 def gantts(
@@ -56,12 +57,6 @@ def gantts(
         alt += f" {moment} is marked."
     drawn = nic_rows_svg({name: _gantt_rows(c) for name, c in charts.items()}, alt, moment_s)
     return svg.figure(drawn, words, alt)
-
-
-def gantt_svg(chart: Gantt) -> str:
-    """SVG of ``chart``: time to the right, senders above receivers."""
-    check_type("chart", chart, Gantt, _FROM_PLAN)
-    return nic_rows_svg({"": _gantt_rows(chart)}, _gantt_alt(chart))
 
 
 def draw_timeline(timeline: Timeline, caption: str | None = None) -> svg.Figure:

@@ -93,11 +93,11 @@ def layout_svg(
         check_type("each of panels", one, LayoutPanel, "plots.layout_panel makes one")
         check_drawable(f"'{one.title}'", len(one.boxes))
     chosen = choose_axes(sizes, (b for p in panels for b in p.boxes.values()), axes)
-    made = [_draw(p, sizes, chosen) for p in panels]
-    across = sum(w for w, _, _ in made) + _GAP * (len(made) - 1) <= _PAGE
+    drawn_panels = [_draw(p, sizes, chosen) for p in panels]
+    across = sum(w for w, _, _ in drawn_panels) + _GAP * (len(drawn_panels) - 1) <= _PAGE
     parts: list[str] = []
     x = y = width = height = 0.0
-    for index, (wide, high, drawn) in enumerate(made):
+    for index, (wide, high, drawn) in enumerate(drawn_panels):
         if index and across:
             parts.append(svg.arrow(x + 12, _TOP + 60, _GAP - 24))
             x += _GAP
@@ -124,7 +124,7 @@ def _draw(
     slices = slices_of(shown.boxes)
     at = tuple(lo for lo, _ in shown.highlight.box) if shown.highlight else ()
     frame = plane(shape, axes, 250, 180, 44, at)
-    named = [(box, device_list(members)) for box, members in slices.items()]
+    named = [(box, device_list(devices)) for box, devices in slices.items()]
     parts = [svg.label(8, 22, shown.title, 14, font_weight="bold")]
     marked = shown.highlight.box if shown.highlight else None
     tensor, complete = cut_up(frame, LEFT, _TOP, named, (12, 10, 9), marked)
@@ -164,7 +164,7 @@ def _alt(panels: Sequence[LayoutPanel], shape: tuple[int, ...]) -> str:
     """The picture in words: which devices hold which box, and which none."""
     held = []
     for p in panels:
-        words = [_holding(members, box_text(box)) for box, members in slices_of(p.boxes).items()]
+        words = [_holding(devices, box_text(box)) for box, devices in slices_of(p.boxes).items()]
         empty: dict[Box, tuple[int, ...]] = {}
         for device, box in p.boxes.items():
             if not box_volume(box):
@@ -176,8 +176,8 @@ def _alt(panels: Sequence[LayoutPanel], shape: tuple[int, ...]) -> str:
     return f"Tensor of shape {shape_text(shape)}. " + ". ".join(held) + "."
 
 
-def _holding(members: Sequence[int], what: str) -> str:
-    return f"{devices_text(members)} {'holds' if len(members) == 1 else 'hold'} {what}"
+def _holding(devices: Sequence[int], what: str) -> str:
+    return f"{devices_text(devices)} {'holds' if len(devices) == 1 else 'hold'} {what}"
 
 
 def mesh_text(shown: LayoutPanel) -> str:

@@ -119,8 +119,8 @@ def _measurement_row(m: Any) -> dict[str, Any]:
         rate = None if value is None else 8 * m.nbytes / value / 1e9 if value > 0 else math.inf
         row[f"{rates.get(name, name)}_Gbps"] = rate
     method = f"{m.strategy}, {m.scheduler}"
-    place = {"link": m.environment["link"], "cpu": m.environment["cpu"]}
-    return {"group": format_bytes(m.nbytes), "method": method, **row, **place}
+    where = {"link": m.environment["link"], "cpu": m.environment["cpu"]}
+    return {"group": format_bytes(m.nbytes), "method": method, **row, **where}
 
 
 def _where(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -14,7 +14,7 @@ _CELLS = 16  # up to so many elements a side are drawn one by one
 _LINE = 4.0  # thickness of the outline of a marked box
 _NUMBERED = 64  # and up to so many in all carry their row-major number
 
-Place = tuple[float, float, float, float]
+PageRect = tuple[float, float, float, float]
 """``x, y, width, height`` on the page."""
 
 
@@ -44,12 +44,18 @@ class Plane:
         """Elements across."""
         return self.shape[self.axes[-1]] if self.axes else 1
 
-    def place(self, box: Box) -> Place:
-        """``x, y, width, height`` of ``box`` inside the rectangle."""
+    @property
+    def element(self) -> tuple[float, float]:
+        """Width and height of an element in pixels."""
+        return self.width / max(self.columns, 1), self.height / max(self.rows, 1)
+
+    def rect(self, box: Box, x: float, y: float) -> PageRect:
+        """Where ``box`` is on the page, with the corner of the plane at (x, y)."""
         top, bottom = box[self.axes[0]] if len(self.axes) == 2 else (0, 1)
         left, right = box[self.axes[-1]] if self.axes else (0, 1)
-        across, down = self.width / max(self.columns, 1), self.height / max(self.rows, 1)
-        return left * across, top * down, (right - left) * across, (bottom - top) * down
+        across, down = self.element
+        size = (right - left) * across, (bottom - top) * down
+        return x + left * across, y + top * down, *size
 
     def meets(self, box: Box) -> bool:
         """Whether any element of ``box`` lies in the plane."""
@@ -101,11 +107,8 @@ def choose_axes(
                     f"axis {a} is not in shape {shape}; its dimensions are 0 to {len(shape) - 1}"
                 )
         return chosen
-    edges: list[set[tuple[int, int]]] = [set() for _ in shape]
-    for box in boxes:
-        for dim, interval in enumerate(box):
-            edges[dim].add(interval)
-    order = sorted(range(len(shape)), key=lambda d: (-len(edges[d]), d))
+    intervals = [set(along) for along in zip(*boxes, strict=True)] or [set() for _ in shape]
+    order = sorted(range(len(shape)), key=lambda d: (-len(intervals[d]), d))
     return tuple(sorted(order[:2]))
 
 
@@ -125,12 +128,12 @@ def cut_up(
     parts = [svg.rect(x, y, frame.width, frame.height, fill="none", stroke=svg.INK)]
     names: list[str] = []
     complete = True
-    line = None if marked is None else _moved(frame.place(marked), x, y)
+    line = None if marked is None else frame.rect(marked, x, y)
     for index, (box, words) in enumerate(slices):
         if frame.meets(box):
-            place = _moved(frame.place(box), x, y)
-            name = _fitted(words, place, index, sizes, line)
-            parts.append(svg.cell(*place, index))
+            rect = frame.rect(box, x, y)
+            name = _fitted(words, rect, index, sizes, line)
+            parts.append(svg.cell(*rect, index))
             names += name
             complete = complete and bool(name)
     if marked is not None:
@@ -143,9 +146,8 @@ def outline(frame: Plane, x: float, y: float, box: Box, thick: float) -> str:
     """A thick line around ``box``, just inside of its edges; nothing if it is empty."""
     if not box_volume(box):
         return ""
-    left, top, wide, high = frame.place(box)
-    line = min(thick, wide / 2, high / 2)
-    return svg.inner_outline(x + left, y + top, wide, high, line)
+    rect = frame.rect(box, x, y)
+    return svg.inner_outline(*rect, min(thick, rect[2] / 2, rect[3] / 2))
 
 
 def piece(frame: Plane, x: float, y: float, box: Box, index: int, elements: bool) -> list[str]:
@@ -155,11 +157,10 @@ def piece(frame: Plane, x: float, y: float, box: Box, index: int, elements: bool
     """
     parts = [svg.rect(x, y, frame.width, frame.height, fill=svg.PAPER, stroke=svg.INK)]
     if box_volume(box):
-        left, top, wide, high = frame.place(box)
-        parts.append(svg.cell(x + left, y + top, wide, high, index))
+        parts.append(svg.cell(*frame.rect(box, x, y), index))
     if frame.rows > _CELLS or frame.columns > _CELLS or not elements:
         return parts
-    across, down = frame.width / max(frame.columns, 1), frame.height / max(frame.rows, 1)
+    across, down = frame.element
     faint = {"stroke_width": 0.5, "stroke_opacity": 0.5}
     for i in range(1, frame.columns):
         parts.append(svg.line(x + i * across, y, x + i * across, y + frame.height, **faint))
@@ -167,29 +168,15 @@ def piece(frame: Plane, x: float, y: float, box: Box, index: int, elements: bool
         parts.append(svg.line(x, y + i * down, x + frame.width, y + i * down, **faint))
     few = frame.rows * frame.columns <= _NUMBERED
     if len(frame.shape) <= 2 and few and across >= 13 and down >= 11:
-        parts += _numbers(frame, x, y, box, index, across, down)
+        rows, columns = (((0, 1), *box)[-2:]) if box else ((0, 1), (0, 1))
+        for r, c in itertools.product(range(*rows), range(*columns)):
+            at = x + (c + 0.5) * across, y + (r + 0.5) * down
+            parts += svg.centred(*at, str(r * frame.columns + c), 10 if across >= 16 else 9, index)
     return parts
-
-
-def _numbers(
-    frame: Plane, x: float, y: float, box: Box, index: int, across: float, down: float
-) -> list[str]:
-    """The row-major number of every element of ``box``."""
-    rows, columns = (((0, 1), *box)[-2:]) if box else ((0, 1), (0, 1))
-    parts = []
-    for r, c in itertools.product(range(*rows), range(*columns)):
-        at = x + (c + 0.5) * across, y + (r + 0.5) * down
-        parts += svg.centred(*at, str(r * frame.columns + c), 10 if across >= 16 else 9, index)
-    return parts
-
-
-def _moved(place: Place, x: float, y: float) -> Place:
-    left, top, wide, high = place
-    return x + left, y + top, wide, high
 
 
 def _fitted(
-    words: str, cell: Place, index: int, sizes: Sequence[float], line: Place | None
+    words: str, cell: PageRect, index: int, sizes: Sequence[float], line: PageRect | None
 ) -> list[str]:
     """``words`` in a cell at the largest size that fits, in its middle if they can; or nothing.
 
@@ -204,16 +191,16 @@ def _fitted(
             continue
         room = (size + 1, length) if turned else (length, size + 1)
         clear = (at for at in _spots(cell, room) if line is None or not _crosses(at, line))
-        found = next(clear, None)
-        left, top, _, _ = found or next(_spots(cell, room))
+        spot = next(clear, None)
+        left, top, _, _ = spot or next(_spots(cell, room))
         middle, centre = left + room[0] / 2, top + room[1] / 2
         turn = svg.upright(middle, centre) if turned else None
-        plate = [] if found else [svg.rect(left, top, *room, fill=svg.fill(index))]
+        plate = [] if spot else [svg.rect(left, top, *room, fill=svg.fill(index))]
         return [*plate, *svg.centred(middle, centre, words, size, index, turn)]
     return []
 
 
-def _spots(cell: Place, room: tuple[float, float]) -> Iterator[Place]:
+def _spots(cell: PageRect, room: tuple[float, float]) -> Iterator[PageRect]:
     """Where something of the size ``room`` can stand in a cell: in the middle, then elsewhere."""
     left, top, wide, high = cell
     spare = wide - room[0], high - room[1]
@@ -221,32 +208,27 @@ def _spots(cell: Place, room: tuple[float, float]) -> Iterator[Place]:
         yield left + across * spare[0], top + down * spare[1], *room
 
 
-def _crosses(one: Place, line: Place) -> bool:
+def _crosses(one: PageRect, line: PageRect) -> bool:
     """Whether ``one`` touches the outline at ``line``: not if it is outside, or well inside."""
     (x, y, wide, high), (left, top, width, height) = one, line
     right, bottom = left + width, top + height
     outside = x >= right or x + wide <= left or y >= bottom or y + high <= top
-    inside = (
-        x >= left + _LINE
-        and x + wide <= right - _LINE
-        and y >= top + _LINE
-        and y + high <= bottom - _LINE
-    )
-    return not outside and not inside
+    across = left + _LINE <= x and x + wide <= right - _LINE
+    down = top + _LINE <= y and y + high <= bottom - _LINE
+    return not outside and not (across and down)
 
 
 def _ticks(frame: Plane, x: float, y: float, boxes: Sequence[Box]) -> list[str]:
     """Names of the dimensions, and where they are cut, as many as fit."""
     parts = []
+    across, down = frame.element
     if frame.axes:
-        scale = frame.width / max(frame.columns, 1)
-        shown = _spaced(boxes, frame.axes[-1], frame.columns, scale, across=True)
-        parts += [svg.label(x + e * scale, y - 4, str(e), 10, "middle") for e in shown]
+        edges = _spaced(boxes, frame.axes[-1], frame.columns, across, across=True)
+        parts += [svg.label(x + e * across, y - 4, str(e), 10, "middle") for e in edges]
         parts.append(svg.label(x + frame.width / 2, y - 18, f"dim {frame.axes[-1]}", 11, "middle"))
     if len(frame.axes) == 2:
-        scale = frame.height / max(frame.rows, 1)
-        shown = _spaced(boxes, frame.axes[0], frame.rows, scale, across=False)
-        parts += [svg.label(x - 4, y + e * scale + 3.5, str(e), 10, "end") for e in shown]
+        edges = _spaced(boxes, frame.axes[0], frame.rows, down, across=False)
+        parts += [svg.label(x - 4, y + e * down + 3.5, str(e), 10, "end") for e in edges]
         at = x - 10 - svg.text_width(str(frame.rows), 10), y + frame.height / 2
         name = f"dim {frame.axes[0]}"
         parts.append(svg.label(*at, name, 11, "middle", transform=svg.upright(*at)))

@@ -55,14 +55,14 @@ def draw_strategy(
         where the time axis ends, to compare pictures; the end of the task, unless given.
     """
     check_type("timeline", timeline, Timeline, "simulation.one_sender makes one")
-    found = pieces(timeline)
+    fragments = pieces(timeline)
     end, bound = timeline.duration_s, timeline.plan.lower_bound_s
     for what, time_s in (("at_s", at_s), ("until_s", until_s)):
         if time_s is not None:
             instant(what, time_s)
     scale = TimeScale(LEFT, WIDE, max(end, bound, until_s or 0.0, at_s or 0.0) or 1.0)
-    rows, per = _rows(found)
-    words = _reading(found) + _thin(rows, scale)
+    rows, per = _rows(fragments)
+    words = _reading(fragments) + _thin(rows, scale)
     name = NAMES.get(timeline.plan.strategy, timeline.plan.strategy)
     caption = (
         f"{name}: {format_seconds(end)} simulated; one copy through one NIC takes "
@@ -72,8 +72,8 @@ def draw_strategy(
         caption += f" Above: what each device holds after {format_seconds(at_s)}."
     if per > 1:
         words += f" They are many: a bar runs from the first to the last of up to {per} of them."
-    alt = _alt(name, timeline, found, at_s)
-    parts, y = _parts(timeline, found, at_s, scale, rows)
+    alt = _alt(name, timeline, fragments, at_s)
+    parts, y = _parts(timeline, fragments, at_s, scale, rows)
     lines, y = svg.note(LEFT, y, words, WIDE)
     drawn = svg.document(_RIGHT + 4, y + 12, parts + lines, alt)
     return svg.figure(drawn, caption, alt)
@@ -81,29 +81,29 @@ def draw_strategy(
 
 def _parts(
     timeline: Timeline,
-    found: Sequence[Piece],
+    fragments: Sequence[Piece],
     at_s: float | None,
     scale: TimeScale,
     rows: Sequence[DeviceRow],
 ) -> tuple[list[str], float]:
     """The snapshot at ``at_s``, the rows and their axis, and where they end."""
     cluster = timeline.cluster
-    device_boxes(cluster, found, 0.0)  # raises where there are too many to read
+    device_boxes(cluster, fragments, 0.0)  # raises where there are too many to read
     parts: list[str] = []
     top = 42.0
     if at_s is not None:
-        high, parts = snapshot_parts(cluster, found, moment(found, at_s), 8.0)
+        high, parts = snapshot_parts(cluster, fragments, moment(fragments, at_s), 8.0)
         top = high + 70
     y, host = top, -1
     bars: list[str] = []
-    for device, sends, fragments in rows:
+    for device, sends, row in rows:
         if cluster.host_of(device) != host:
             y += _HOST_GAP if host >= 0 else 0
             host = cluster.host_of(device)
         name = f"host {host}, device {device} {'sends' if sends else 'takes in'}"
         bars.append(svg.label(LEFT - 8, y + 0.75 * _ROW, name, _SIZE, "end"))
         bars.append(svg.line(LEFT, y + _ROW, LEFT + WIDE, y + _ROW, **_FAINT))
-        bars += _bars(fragments, y, scale)
+        bars += _bars(row, y, scale)
         y += _ROW + _GAP
     if at_s is not None:  # under the bars and their numbers
         parts += _now(at_s, top, y + 2, scale)
@@ -116,23 +116,23 @@ _THIN = 3.0
 _FAINT = {"stroke_width": 0.5, "stroke_opacity": 0.35}
 
 
-def _rows(found: Sequence[Piece]) -> tuple[list[DeviceRow], int]:
+def _rows(fragments: Sequence[Piece]) -> tuple[list[DeviceRow], int]:
     """The rows, from top to bottom, and how many pieces a bar stands for.
 
     The first rows are of the devices that only send; receivers show what they take in.
     """
     takes: dict[int, list[Piece]] = {}
     sends: dict[int, list[Piece]] = {}
-    for p in found:
+    for p in fragments:
         takes.setdefault(p.destination, []).append(p)
-    for p in found:
+    for p in fragments:
         if p.source not in takes:
             sends.setdefault(p.source, []).append(p)
     longest = max((len(row) for row in takes.values()), default=0)
-    per = max(1, len(found) // MOST_BARS)
+    per = max(1, len(fragments) // MOST_BARS)
     if longest > _MOST_IN_ROW:
         per = max(per, -(-longest // _FEW_IN_ROW))
-    gap = max((p.end_s - p.start_s for p in found), default=0.0)
+    gap = max((p.end_s - p.start_s for p in fragments), default=0.0)
     while True:
         bars = {device: _fragment_bars(row, per, gap) for device, row in takes.items()}
         if sum(map(len, bars.values())) <= MOST_BARS or per >= longest:
@@ -231,13 +231,13 @@ def _now(at_s: float, top: float, y: float, scale: TimeScale) -> list[str]:
     return [line, svg.label(middle, top - 38, words, _SIZE, "middle")]
 
 
-def _reading(found: Sequence[Piece]) -> str:
+def _reading(fragments: Sequence[Piece]) -> str:
     """What the numbers are."""
-    total = len({p.number for p in found})
-    nbytes = max((p.stop for p in found), default=0)
+    total = len({p.number for p in fragments})
+    nbytes = max((p.stop for p in fragments), default=0)
     if total == 1:
         return f"Each bar is the whole {format_bytes(nbytes)} (number 0)."
-    each = {p.stop - p.first for p in found}
+    each = {p.stop - p.first for p in fragments}
     about = "about " if len(each) > 1 else ""
     return f"Numbers are the {total} pieces of {about}{format_bytes(max(each))} each."
 
@@ -257,17 +257,17 @@ def _thin(rows: Sequence[DeviceRow], scale: TimeScale) -> str:
     return f" A thin line: what arrives over a link inside the host, {time}."
 
 
-def _alt(name: str, timeline: Timeline, found: Sequence[Piece], at_s: float | None) -> str:
-    if not found:
+def _alt(name: str, timeline: Timeline, fragments: Sequence[Piece], at_s: float | None) -> str:
+    if not fragments:
         return "Nothing moves."
-    receivers = sorted({p.destination for p in found})
+    receivers = sorted({p.destination for p in fragments})
     hosts = len({timeline.cluster.host_of(d) for d in receivers})
     text = (
-        f"{name} over time: from device {found[0].source} to {len(receivers)} devices "
+        f"{name} over time: from device {fragments[0].source} to {len(receivers)} devices "
         f"on {hosts} {'host' if hosts == 1 else 'hosts'}, done after "
         f"{format_seconds(timeline.duration_s)}."
     )
-    last = {d: max(p.end_s for p in found if p.destination == d) for d in receivers}
+    last = {d: max(p.end_s for p in fragments if p.destination == d) for d in receivers}
     lines = [f"Device {d} has all after {format_seconds(last[d])}." for d in receivers[:8]]
     if at_s is not None:
         lines.append(f"Marked moment: {format_seconds(at_s)}.")

@@ -219,14 +219,13 @@ def centred(
     x: float, y: float, words: str, size: float, index: int, turn: str | None = None
 ) -> list[str]:
     """``words`` around a point inside slice ``index``, on a plate where a hatch would cross."""
-    style = {"font_size": size, "text_anchor": "middle", "fill": ink_on(index), "transform": turn}
     parts = []
     if hatch(index):
         wide, high = text_width(words, size), size + 1
         plate = {"fill": fill(index), "transform": turn}
         parts.append(rect(x - wide / 2, y - high / 2, wide, high, **plate))
-    own = attributes(x=x, y=y + 0.36 * size, **style)
-    return [*parts, f"<text{own}>{_escaped(words)}</text>"]
+    style = {"fill": ink_on(index), "transform": turn}
+    return [*parts, label(x, y + 0.36 * size, words, size, "middle", **style)]
 
 
 def text_width(words: str, size: float = 12) -> float:

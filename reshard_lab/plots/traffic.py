@@ -103,8 +103,8 @@ def _cell(x: float, y: float, t: Traffic, ends: tuple[int, int], most: int) -> l
     parts = [svg.rect(x, y, _CELL_WIDE, _CELL_HIGH, **style)]
     if nbytes:
         words = f"({format_bytes(nbytes)})" if inside else format_bytes(nbytes)
-        place = x + _CELL_WIDE / 2, y + _CELL_HIGH / 2 + 4
-        parts.append(svg.label(*place, words, _SIZE - 1, "middle", fill=ink_on(ground)))
+        middle = x + _CELL_WIDE / 2, y + _CELL_HIGH / 2 + 4
+        parts.append(svg.label(*middle, words, _SIZE - 1, "middle", fill=ink_on(ground)))
     return parts
 
 
@@ -126,23 +126,18 @@ def shade(nbytes: float, most: float) -> tuple[int, int, int]:
     ((255, 255, 255), (0, 114, 178))
     """
     share = nbytes / most if most else 0.0
-    return _mixed(0, share), _mixed(1, share), _mixed(2, share)
-
-
-def _mixed(channel: int, share: float) -> int:
-    light, dark = _LIGHT[channel], _DARK[channel]
-    return round(light + (dark - light) * share)
+    red, green, blue = (
+        round(light + (dark - light) * share) for light, dark in zip(_LIGHT, _DARK, strict=True)
+    )
+    return red, green, blue
 
 
 def ink_on(ground: Sequence[int]) -> str:
     """Black or white, whichever stands out more (relative luminance of WCAG 2)."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in _parts(ground)]
+    shares = [c / 255 for c in ground]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
     light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return svg.INK if (light + 0.05) / 0.05 >= 1.05 / (light + 0.05) else svg.PAPER
-
-
-def _parts(ground: Sequence[int]) -> list[float]:
-    return [c / 255 for c in ground]
 
 
 def _hex(ground: Sequence[int]) -> str:
@@ -153,15 +148,15 @@ def _busiest(t: Traffic) -> str:
     """The bottlenecks in a sentence."""
     if not t.bottlenecks:
         return "Nothing crosses the network."
-    said = []
+    sides = []
     for side, does in (("tx", "sends"), ("rx", "takes in")):
         hosts = [load.host for load in t.bottlenecks if load.side == side]
         if hosts:
             plural = "hosts" if len(set(hosts)) > 1 else "host"
-            said.append(f"what a NIC of {plural} {device_list(sorted(set(hosts)))} {does}")
+            sides.append(f"what a NIC of {plural} {device_list(sorted(set(hosts)))} {does}")
     first = t.bottlenecks[0]
     return (
-        f"Busiest: {' and '.join(said)}, {format_bytes(first.nbytes)}: "
+        f"Busiest: {' and '.join(sides)}, {format_bytes(first.nbytes)}: "
         f"{format_seconds(first.seconds)} at full rate; the plan takes "
         f"{format_seconds(t.makespan_s)}."
     )

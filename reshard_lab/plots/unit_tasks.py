@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from reshard_lab.boxes import Box, box_text, box_volume, check_shape, intersect
+from reshard_lab.boxes import Box, box_text, box_volume, intersect
 from reshard_lab.errors import check_bool, check_int, check_type
 from reshard_lab.planning.explain import device_list, table
 from reshard_lab.plots import svg
@@ -34,42 +34,40 @@ def draw_unit_tasks(
     """
     check_type("task", task, ReshardingTask)
     units = task.whole_slice_tasks if check_bool("whole_slices", whole_slices) else task.unit_tasks
-    ends = task.src.boxes(task.shape), task.dst.boxes(task.shape)
+    shown = _shown(len(units), limit, highlight)
+    alt = _alt(units, shown, highlight)
     reading = "whole source slices" if whole_slices else "intersections of slices"
     caption = (
         f"{len(units)} unit {'task' if len(units) == 1 else 'tasks'} ({reading}) from "
         f"{task.src.spec} to {task.dst.spec}. A device wears the colour of its own slice: "
         "on the left of the source, on the right of the destination."
     )
-    made = unit_tasks_svg(task.shape, units, *ends, limit, axes, highlight)
     if highlight is not None:
         caption += f" Outlined: unit task {highlight}."
-    return svg.figure(made, caption, _alt(units, limit, highlight))
+    return svg.figure(_svg(task, units, shown, axes, highlight, alt), caption, alt)
 
 
-def unit_tasks_svg(
-    shape: Iterable[int],
+def _svg(
+    task: ReshardingTask,
     units: Sequence[UnitTask],
-    src_boxes: Mapping[int, Box],
-    dst_boxes: Mapping[int, Box],
-    limit: int = 16,
-    axes: Sequence[int] | None = None,
-    highlight: int | None = None,
+    shown: range,
+    axes: Sequence[int] | None,
+    highlight: int | None,
+    alt: str,
 ) -> str:
-    """SVG with a row a unit task: its box in the tensor, its bytes, from whom, to whom.
+    """A row a unit task: its box in the tensor, its bytes, from whom, to whom.
 
-    ``src_boxes`` and ``dst_boxes`` are ``{device: box}`` of the two layouts. Where a receiver
-    needs only part of the box, a last column says how much; a receiver that holds the box already
-    has a dashed outline.
+    Where a receiver needs only part of the box, a last column says how much; a receiver that
+    holds the box already has a dashed outline.
     """
-    sizes = check_shape(shape)
-    shown = _shown(len(units), limit, highlight)
-    frame = plane(sizes, choose_axes(sizes, (u.box for u in units), axes), 84, _ROW - 10, 12)
-    sources, targets = _colors(src_boxes), _colors(dst_boxes)
+    frame = plane(
+        task.shape, choose_axes(task.shape, (u.box for u in units), axes), 84, _ROW - 10, 12
+    )
+    dst_boxes = task.dst.boxes(task.shape)
+    sources, targets = _colors(task.src.boxes(task.shape)), _colors(dst_boxes)
     needs = {i: _needed(units[i], dst_boxes) for i in shown}
-    rows = [
-        [_words(name, bold=True) for name in ("unit task", "", "box", "size", "from", "", "to")]
-    ]
+    heads = ["unit task", "", "box", "size", "from", "", "to"]
+    rows = [[_words(name, bold=True) for name in heads + ["needed there"] * any(needs.values())]]
     for i in shown:
         unit = units[i]
         row = [
@@ -82,8 +80,6 @@ def unit_tasks_svg(
             _chips(unit.receivers, targets, unit.senders),
         ]
         rows.append([*row, _words(needs[i] or "all")] if any(needs.values()) else row)
-    if any(needs.values()):
-        rows[0].append(_words("needed there", bold=True))
     width, height, parts = _table(rows)
     if highlight is not None:
         top = _HEAD + (highlight - shown.start) * _ROW + 2
@@ -100,7 +96,7 @@ def unit_tasks_svg(
         parts.append(svg.label(12, height + 10, words, _SIZE, font_style="italic"))
         height += 20
     width = max(width, 24 + svg.widest(notes, _SIZE))
-    return svg.document(width, height, parts, _alt(units, limit, highlight))
+    return svg.document(width, height, parts, alt)
 
 
 def _shown(count: int, limit: int, highlight: int | None) -> range:
@@ -193,9 +189,8 @@ def _range_text(sizes: Iterable[int]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _alt(units: Sequence[UnitTask], limit: int, highlight: int | None) -> str:
+def _alt(units: Sequence[UnitTask], shown: range, highlight: int | None) -> str:
     """The picture in words, one sentence a unit task."""
-    shown = _shown(len(units), limit, highlight)
     words = [
         f"Unit task {i}{' (outlined)' if i == highlight else ''}: {box_text(units[i].box)}, "
         f"{format_bytes(units[i].nbytes)}, from "

@@ -160,11 +160,11 @@ class Explorer:
 
     def _show(self) -> None:
         facts = [f"<b>{escape(k)}</b>&nbsp;{escape(v)}" for k, v in self.view.facts.items()]
-        whole = '<span style="display:inline-block">'  # a number is not torn from its name
-        line = f" ·</span> {whole}".join(facts)
+        span = '<span style="display:inline-block">'  # a number is not torn from its name
+        line = f" ·</span> {span}".join(facts)
         lines = "".join(f"<li>{escape(note)}</li>" for note in self.view.notes)
         room = f"line-height:{_TWO_LINES / 2}px;min-height:{_TWO_LINES}px"
-        self.facts.value = f'<div aria-live="polite" style="{room}">{whole}{line}</span></div>'
+        self.facts.value = f'<div aria-live="polite" style="{room}">{span}{line}</span></div>'
         self.picture.value = self._picture_html()
         self.notes.value = f'<ul style="margin:0;line-height:1.5">{lines}</ul>' if lines else ""
         self._show_table()

@@ -23,7 +23,7 @@ MOST_TASKS = 1024
 """Unit tasks of a plan: more do not follow a slider."""
 _SIDE = ("first", "second", "third")
 _NONE = "none"
-_MOST_NOTES = 4  # deliveries of one plan told of at one moment
+_MOST_NOTES = 4  # deliveries of one plan listed at one moment
 
 
 def plan_explorer(
@@ -70,9 +70,9 @@ def plan_explorer(
 
     def draw(step: int, chunks: int, **chosen: str) -> View:
         named = [(chosen.pop(f"strategy{i}"), chosen.pop(f"scheduler{i}")) for i in (1, 2, 3)]
-        made = task_of(start.cluster, **chosen)
+        chosen_task = task_of(start.cluster, **chosen)
         wanted = [pair for pair in dict.fromkeys(named) if pair[0] != _NONE]
-        charts = {f"{a}, {b}": _chart(made, a, b, chunks) for a, b in wanted}
+        charts = {f"{a}, {b}": _chart(chosen_task, a, b, chunks) for a, b in wanted}
         return _view(charts, step)
 
     shown = explorer("plan explorer", groups, draw, play="step")
@@ -105,33 +105,33 @@ def _view(charts: Mapping[str, Gantt], step: int) -> View:
     ]
     facts = {name: _figures(chart) for name, chart in charts.items()}
     facts["moment"] = f"{format_seconds(moment_s)}, step {chosen} of {len(times) - 1}"
-    notes = [line for name, chart in charts.items() for line in _told(name, chart, moment_s)]
+    notes = [line for name, chart in charts.items() for line in _beginnings(name, chart, moment_s)]
     settings: dict[str, dict[str, Any]] = {"step": {"max": len(times) - 1}}
     return View(gantts(charts, moment_s), rows, facts, notes, settings)
 
 
 def moments(charts: Mapping[str, Gantt]) -> list[float]:
     """The times at which a delivery of any plan begins, and the end of the last one."""
-    found = {bar.start_s for chart in charts.values() for bar in chart.deliveries}
+    starts = {d.start_s for chart in charts.values() for d in chart.deliveries}
     end = max(chart.makespan_s for chart in charts.values())
     slack = 1e-9 * end
     kept: list[float] = []
-    for time_s in sorted(found | {0.0, end}):
+    for time_s in sorted(starts | {0.0, end}):
         if not kept or time_s > kept[-1] + slack:
             kept.append(time_s)
     return kept
 
 
-def _told(name: str, chart: Gantt, moment_s: float) -> list[str]:
+def _beginnings(name: str, chart: Gantt, moment_s: float) -> list[str]:
     """What begins in one plan at a moment, a sentence each, and why not sooner."""
     slack = 1e-9 * chart.makespan_s
-    found = [bar for bar in chart.deliveries if abs(bar.start_s - moment_s) <= slack]
+    begin = [d for d in chart.deliveries if abs(d.start_s - moment_s) <= slack]
     lines = [
         f"{name}: task {b.task}, {format_bytes(b.nbytes)}, {chart.route_text(b)}; {b.why}."
-        for b in found[:_MOST_NOTES]
+        for b in begin[:_MOST_NOTES]
     ]
-    if len(found) > _MOST_NOTES:
-        lines.append(f"{name}: and {len(found) - _MOST_NOTES} more begin now.")
+    if len(begin) > _MOST_NOTES:
+        lines.append(f"{name}: and {len(begin) - _MOST_NOTES} more begin now.")
     if not lines:
         over = chart.makespan_s <= moment_s + slack
         lines.append(f"{name}: {'has ended' if over else 'nothing begins now'}.")

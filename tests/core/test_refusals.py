@@ -176,7 +176,7 @@ def test_axes_of_almost_no_length_have_one_tick(longest):
 KINDS = [3, "x", None, [], {}, [3], {"a": 3}, [(1, 2)], object]
 
 
-NO_PICTURES = {"Figure", "LayoutPanel", "unit_tasks_svg"}
+NO_PICTURES = {"Figure", "LayoutPanel"}
 
 
 @pytest.mark.parametrize("name", sorted(set(plots.__all__) - NO_PICTURES))

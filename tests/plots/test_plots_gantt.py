@@ -24,7 +24,7 @@ def texts(drawn: str) -> list[str]:
 
 def test_bars_lie_where_the_record_says():
     """Suite case 3, naive: 4 tasks in 3 slots on 4 sides of NICs."""
-    drawn = plots.gantt_svg(chart_of("2x4:RS0R->2x4:S0RR", "naive"))
+    drawn = plots.gantt(chart_of("2x4:RS0R->2x4:S0RR", "naive")).svg
     found = bars(drawn)
     left = min(x for x, _, _ in found)
     third = {round(width, 1) for _, _, width in found}
@@ -63,7 +63,7 @@ def test_a_chart_is_the_same_every_time_and_says_what_it_shows():
 def test_tasks_without_an_order_share_a_row():
     chart = chart_of("3x8:RRR->5x8:S0RR", "concurrent")
     rows: dict[float, list] = {}
-    drawn = plots.gantt_svg(chart)
+    drawn = plots.gantt(chart).svg
     for x, y, width in bars(drawn):
         for other, wide in rows.setdefault(y, []):
             assert x >= other + wide - 0.02 or other >= x + width - 0.02
@@ -76,7 +76,7 @@ def test_large_plans_are_drawn_with_few_bars(name):
     scheduler = "split" if "12" in name else "exact"
     chart = chart_of(name, scheduler)
     assert len(chart.deliveries) > 2 * MOST_BARS
-    drawn = plots.gantt_svg(chart)
+    drawn = plots.gantt(chart).svg
     assert len(bars(drawn)) <= 2 * MOST_BARS  # a hatch is a rectangle of its own
     assert any("run together" in words for words in texts(drawn))
     assert re.search(r'fill="#dddddd"', drawn)
@@ -86,5 +86,5 @@ def test_nothing_over_the_network():
     cluster = rl.Cluster(hosts=1, devices_per_host=2)
     layouts = rl.Layout(cluster.mesh(2), "S0"), rl.Layout(cluster.mesh(2), "R")
     chart = rl.plan(rl.ReshardingTask((4,), "int8", *layouts, cluster)).gantt()
-    assert "nothing crosses the network" in texts(plots.gantt_svg(chart))
-    assert "what happens inside hosts uses no NIC and is not drawn" in texts(plots.gantt_svg(chart))
+    assert "nothing crosses the network" in texts(plots.gantt(chart).svg)
+    assert "what happens inside hosts uses no NIC and is not drawn" in texts(plots.gantt(chart).svg)
