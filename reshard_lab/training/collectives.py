@@ -22,10 +22,10 @@ from reshard_lab.runtime.calls import Deadline, LateError, PeerError
 
 
 class ProcessGroups:
-    """Process groups of a pool's workers, made once and used by every run that follows.
+    """Process groups of a pool's workers, created once and used by every run that follows.
 
-    All workers of the pool make them, in one order: torch waits for all of them. The timeout of a
-    group bounds its making alone; whoever uses it has a deadline of his own.
+    All workers of the pool create them, in one order: torch waits for all of them. The timeout of a
+    group bounds its creation alone; each use has a deadline of its own.
     """
 
     def __init__(self, ranks: dict[int, int]) -> None:
@@ -34,7 +34,7 @@ class ProcessGroups:
         self._groups: dict[tuple[str, tuple[int, ...]], Any] = {}
 
     def get(self, use: str, devices: tuple[int, ...], deadline: Deadline) -> Any:
-        """The group of ``devices`` (ascending) for one use; made if there is none yet."""
+        """The group of ``devices`` (ascending) for one use; created if there is none yet."""
         if (use, devices) not in self._groups:
             ranks, timeout = [self.ranks[d] for d in devices], timedelta(seconds=deadline.left())
             with peer_errors(f"making a group of devices {list(devices)}"):

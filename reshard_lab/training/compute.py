@@ -223,8 +223,8 @@ class PacedCompute(Compute):
         for key, tensor in inputs.items():
             self._check(tensor, key, op)
         forward = op.kind == FORWARD
-        made = [] if op.kind == WEIGHT_GRADIENT else self.rank.inputs(chunk, not forward)
-        keys = [TensorKey(n, forward, op.microbatch) for n in made]
+        numbers = [] if op.kind == WEIGHT_GRADIENT else self.rank.inputs(chunk, not forward)
+        keys = [TensorKey(n, forward, op.microbatch) for n in numbers]
         outputs = {key: self._expected(key) for key in keys}
         time.sleep(max(0.0, end - time.monotonic()))
         return outputs
@@ -246,11 +246,11 @@ class PacedCompute(Compute):
         expected = self._expected(key)
         if self.delivers and not self.torch.equal(tensor, expected):
             at = int((tensor != expected).reshape(-1).nonzero()[0])
-            found, wanted = (float(t.reshape(-1)[at]) for t in (tensor, expected))
+            value, wanted = (float(t.reshape(-1)[at]) for t in (tensor, expected))
             name = self.config.boundary_tensors[key.tensor].name
             raise ReshardError(
                 f"stage {self.rank.stage}, {op.text()}: tensor {name} did not come whole: "
-                f"element {at} of its box is {found:.0f}, not {wanted:.0f}"
+                f"element {at} of its box is {value:.0f}, not {wanted:.0f}"
             )
 
 

@@ -1,11 +1,12 @@
-"""The order in which a device goes about a step, with nothing to compute and nobody to talk to."""
+"""The order in which a device goes about a step, with nothing to compute and no device to talk to."""
 
 import threading
 
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.pipelining import graph, ops
+from reshard_lab.pipelining import ops
+from reshard_lab.pipelining.graph import build
 from reshard_lab.pipelining.loads import BoundaryTensor, Load
 from reshard_lab.runtime.calls import Deadline, LateError, Stopped
 from reshard_lab.training.compute import StepTensors
@@ -13,28 +14,28 @@ from reshard_lab.training.config import TensorKey
 from reshard_lab.training.executor import execute
 
 
-def items_of(schedule, overlap, ways=((0, 1),)):
+def graph_of(schedule, overlap, ends=((0, 1),)):
     none = Load(0.0)
-    compute = {(kind, piece): none for kind in "FBIW" for piece in range(3)}
-    tensors = [BoundaryTensor(a, b) for a, b in ways]
+    compute = {(kind, chunk): none for kind in "FBIW" for chunk in range(3)}
+    tensors = [BoundaryTensor(a, b) for a, b in ends]
     transfers = [(none, none)] * len(tensors)
-    return graph.build(ops.check(schedule), compute, tensors, transfers, overlap)
+    return build(ops.check(schedule), compute, tensors, transfers, overlap)
 
 
-def name(found, item):
+def name(graph, item):
     """``"F0"``, or ``"F0 0>1"`` for the transfer of its result."""
-    target, text = found.targets[item], found.ops[item].text()
-    return text if target < 0 else f"{text} {found.stages[item]}>{target}"
+    target, text = graph.targets[item], graph.ops[item].text()
+    return text if target < 0 else f"{text} {graph.stages[item]}>{target}"
 
 
-def executed(schedule, stage, overlap, ways=((0, 1),)):
+def executed(schedule, stage, overlap, ends=((0, 1),)):
     """``{thread: items}`` as they are carried out by ``stage``."""
-    found, done = items_of(schedule, overlap, ways), {}
+    graph, done = graph_of(schedule, overlap, ends), {}
 
     def note(item):
-        done.setdefault(threading.current_thread(), []).append(name(found, item))
+        done.setdefault(threading.current_thread(), []).append(name(graph, item))
 
-    execute(found, stage, overlap, StepTensors(Deadline(10)), note, note)
+    execute(graph, stage, overlap, StepTensors(Deadline(10)), note, note)
     return done
 
 
@@ -54,7 +55,7 @@ def test_blocking_one_thread_does_all_in_the_global_order(stage):
 def test_overlapped_every_link_has_a_thread_of_its_own():
     """Also that of a skip, in the order in which its stage makes the tensors."""
     three = rl.pipeline.schedule("gpipe", stages=3, microbatches=2)
-    done = executed(three, 0, overlap=True, ways=((0, 1), (1, 2), (0, 2)))
+    done = executed(three, 0, overlap=True, ends=((0, 1), (1, 2), (0, 2)))
     assert done.pop(threading.current_thread()) == ["F0", "F1", "B0", "B1"]
     assert sorted(done.values()) == [
         ["B0 1>0", "B1 1>0"],
@@ -66,18 +67,18 @@ def test_overlapped_every_link_has_a_thread_of_its_own():
 
 def test_overlapped_ops_do_not_wait_for_what_they_send():
     """All transfers are stuck until the last op is over."""
-    found, done, over = items_of(TWO, overlap=True), [], threading.Event()
+    graph, done, over = graph_of(TWO, overlap=True), [], threading.Event()
 
     def compute(item):
-        done.append(name(found, item))
+        done.append(name(graph, item))
         if done[-1] == "B1":
             over.set()
 
     def carry(item):
         assert over.wait(10)
-        done.append(name(found, item))
+        done.append(name(graph, item))
 
-    execute(found, 0, True, StepTensors(Deadline(10)), compute, carry)
+    execute(graph, 0, True, StepTensors(Deadline(10)), compute, carry)
     assert done[:4] == ["F0", "F1", "B0", "B1"] and len(done) == 8
 
 
@@ -85,23 +86,23 @@ def test_overlapped_ops_do_not_wait_for_what_they_send():
 @pytest.mark.parametrize("fails", ["F1", "F1 0>1"])
 def test_the_first_error_ends_the_step(overlap, fails):
     """Nobody waits for a tensor that will not come any more."""
-    found, tensors = items_of(TWO, overlap), StepTensors(Deadline(30))
+    graph, tensors = graph_of(TWO, overlap), StepTensors(Deadline(30))
 
     def work(item):
-        if name(found, item) == fails:
+        if name(graph, item) == fails:
             raise KeyError("a mishap")
-        if name(found, item).startswith("B0"):
+        if name(graph, item).startswith("B0"):
             tensors.take(TensorKey(0, False, 0), "a tensor that nobody makes")
 
     with pytest.raises(KeyError, match="a mishap"):
-        execute(found, 0, overlap, tensors, work, work)
+        execute(graph, 0, overlap, tensors, work, work)
 
 
 def test_transfers_that_do_not_end():
-    found = items_of(TWO, overlap=True)
+    graph = graph_of(TWO, overlap=True)
     tensors, stuck = StepTensors(Deadline(0.2)), threading.Event()
     with pytest.raises(LateError, match=r"the transfers of stage 0 were not over within 0.2 s"):
-        execute(found, 0, True, tensors, lambda item: None, lambda item: stuck.wait(10))
+        execute(graph, 0, True, tensors, lambda item: None, lambda item: stuck.wait(10))
     stuck.set()
 
 
