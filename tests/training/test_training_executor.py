@@ -1,4 +1,4 @@
-"""The order in which a device goes about a step, with nothing to compute and no device to talk to."""
+"""The order of ops and transfers in a step, with nothing to compute and no other device."""
 
 import threading
 
