@@ -7,6 +7,7 @@ shared out at will; the *unsplit* bound holds for schedules of whole tasks only.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -52,19 +53,19 @@ def fluid_bound(
     relaxation of equation 4). A task without receivers moves nothing. ``speed`` (all 1 unless
     given) is what each sender and receiver gets done in a unit of time; it may be infinite.
     """
+    speed = speed or defaultdict(lambda: 1.0)
     incoming: dict[Hashable, float] = {}
     loads: dict[tuple[Hashable, ...], float] = {}
     for duration, allowed, targets in zip(durations, senders, receivers, strict=True):
         if not targets or not duration:
             continue
-        if speed is None or not any(math.isinf(speed[s]) for s in allowed):
+        if not any(math.isinf(speed[s]) for s in allowed):
             key = tuple(sorted(set(allowed)))  # type: ignore[type-var]
             loads[key] = loads.get(key, 0.0) + duration
         for target in targets:
             incoming[target] = incoming.get(target, 0.0) + duration
-    if speed is not None:
-        incoming = {target: total / speed[target] for target, total in incoming.items()}
-    return max(max(incoming.values(), default=0.0), fractional_sender_load(loads, speed))
+    largest = max((total / speed[target] for target, total in incoming.items()), default=0.0)
+    return max(largest, fractional_sender_load(loads, speed))
 
 
 def unsplit_bound(durations: Iterable[float], fluid: float) -> float:
@@ -114,33 +115,29 @@ def fractional_sender_load(
     loads: Mapping[tuple[Hashable, ...], float], speed: Mapping[Hashable, float] | None = None
 ) -> float:
     """Least possible largest sender load, ``loads`` being the total by set of allowed senders."""
+    speed = speed or defaultdict(lambda: 1.0)
     groups = [(frozenset(key), total) for key, total in loads.items()]
     if not groups:
         return 0.0
     senders = [s for key, _ in groups for s in key]
     if len(senders) == len(set(senders)):  # the sets are disjoint: each shares out on its own
-        return max(total / _speed_of(key, speed) for key, total in groups)
+        return max(total / math.fsum(speed[s] for s in key) for key, total in groups)
     return _by_linear_program(groups, speed)
 
 
-def _speed_of(senders: Iterable[Hashable], speed: Mapping[Hashable, float] | None) -> float:
-    """Of all of them together."""
-    return math.fsum(1.0 if speed is None else speed[s] for s in senders)
-
-
 def _by_linear_program(
-    groups: list[tuple[frozenset[Hashable], float]], speed: Mapping[Hashable, float] | None
+    groups: list[tuple[frozenset[Hashable], float]], speed: Mapping[Hashable, float]
 ) -> float:
     """The linear program's value, recomputed from its dual so that rounding cannot overstate it.
 
     For any set U of senders, the tasks that only U may send take U at least their total over its
-    speed, |U| unless given. The level sets of an optimal dual solution contain the best such U.
+    speed. The level sets of an optimal dual solution contain the best such U.
     """
     from scipy.optimize import linprog
 
     hosts = sorted({h for key, _ in groups for h in key})  # type: ignore[type-var]
     scale = max(total for _, total in groups)
-    fastest = 1.0 if speed is None else max(speed[h] for h in hosts)
+    fastest = max(speed[h] for h in hosts)
     # Columns: the share of each (group, sender), then the largest load.
     pairs = [(g, h) for g, (key, _) in enumerate(groups) for h in sorted(key)]  # type: ignore[type-var]
     largest = len(pairs)
@@ -149,7 +146,7 @@ def _by_linear_program(
         shares.add(g, column)
         loads.add(h, column)
     for h in hosts:
-        loads.add(h, largest, -_speed_of([h], speed) / fastest)
+        loads.add(h, largest, -speed[h] / fastest)
     result = linprog(
         np.eye(1, largest + 1, largest)[0],
         A_ub=loads.matrix(largest + 1),
@@ -163,5 +160,5 @@ def _by_linear_program(
     for level in set(weight[weight > 0].tolist()):
         chosen = {h for h, w in zip(hosts, weight, strict=True) if w >= level}
         inside = math.fsum(total for key, total in groups if key <= chosen)
-        best = max(best, inside / _speed_of(chosen, speed))
+        best = max(best, inside / math.fsum(speed[h] for h in chosen))
     return best

@@ -24,14 +24,14 @@ _MOST = 10**6
 """Hosts, devices a host and NICs a host: more is taken for a slip."""
 
 
-def presets() -> list[str]:
-    """Names of the described machines."""
-    return sorted(_preset_files())
-
-
 def _preset_files() -> dict[str, Path]:
     folder = next((f for f in _PRESETS if f.is_dir()), _PRESETS[0])
     return {f.stem: f for f in folder.glob("*.json")}
+
+
+def presets() -> list[str]:
+    """Names of the described machines."""
+    return sorted(_preset_files())
 
 
 def preset_data(name: str) -> dict[str, Any]:
@@ -87,24 +87,21 @@ class Cluster:
     ) -> None:
         count = check_int("hosts", hosts, 1, _MOST)
         rates = tuple(parse_bandwidth(*v) for v in _by_host("nic", nic, count))
-        nics = tuple(
-            check_int(w, n, 1, _MOST) for n, w in _by_host("nics_per_host", nics_per_host, count)
+        given = _by_host("nics_per_host", nics_per_host, count)
+        nics = tuple(check_int(what, n, 1, _MOST) for n, what in given)
+        vars(self).update(
+            hosts=count,
+            devices_per_host=check_int("devices_per_host", devices_per_host, 1, _MOST),
+            nic_Bps=max(rates),
+            nics_per_host=max(nics),
+            nic_latency_s=parse_seconds(nic_latency, "nic_latency"),
+            intra_Bps=parse_bandwidth(intra, "intra"),
+            intra_latency_s=parse_seconds(intra_latency, "intra_latency"),
+            host_nic_Bps=rates,
+            host_nics=nics,
+            uniform=len({*zip(rates, nics, strict=True)}) == 1,
+            _first_nic=(0, *accumulate(nics)),
         )
-        values = {
-            "hosts": count,
-            "devices_per_host": check_int("devices_per_host", devices_per_host, 1, _MOST),
-            "nic_Bps": max(rates),
-            "nics_per_host": max(nics),
-            "nic_latency_s": parse_seconds(nic_latency, "nic_latency"),
-            "intra_Bps": parse_bandwidth(intra, "intra"),
-            "intra_latency_s": parse_seconds(intra_latency, "intra_latency"),
-            "host_nic_Bps": rates,
-            "host_nics": nics,
-            "uniform": len({*zip(rates, nics, strict=True)}) == 1,
-            "_first_nic": (0, *accumulate(nics)),
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
 
     @classmethod
     def preset(cls, name: str, hosts: int | None = None) -> Cluster:
@@ -163,9 +160,8 @@ class Cluster:
 
     def hop_s(self, source: int, destination: int, nbytes: float) -> float:
         """Seconds one message of ``nbytes`` takes from device to device on idle links."""
-        return self.link_latency_s(source, destination) + nbytes / self.link_Bps(
-            source, destination
-        )
+        rate = self.link_Bps(source, destination)
+        return self.link_latency_s(source, destination) + nbytes / rate
 
     def nic_ports(self, a: int, b: int) -> tuple[tuple[str, int], ...]:
         """What a message from device a to device b keeps busy of the NICs; none inside a host.
@@ -189,9 +185,8 @@ class Cluster:
         """
         first = check_int("first_host", first_host) * self.devices_per_host
         sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-        sizes = tuple(
-            check_int(f"length of axis {i} of mesh {sizes}", n, 1) for i, n in enumerate(sizes)
-        )
+        for i, n in enumerate(sizes):
+            check_int(f"length of axis {i} of mesh {sizes}", n, 1)
         count = math.prod(sizes)
         if first + count > self.size:
             raise ReshardError(

@@ -55,9 +55,7 @@ class Layout:
                     f"spec '{spec}' uses mesh axis {axis}, but the mesh has shape {mesh.shape}: "
                     f"its axes are 0 to {mesh.ndim - 1}"
                 )
-        object.__setattr__(self, "mesh", mesh)
-        object.__setattr__(self, "spec", spec)
-        object.__setattr__(self, "rule", check_choice("layout rule", rule, RULES))
+        vars(self).update(mesh=mesh, spec=spec, rule=check_choice("layout rule", rule, RULES))
 
     def boxes(self, shape: Iterable[int]) -> dict[int, Box]:
         """``{device: ((start, stop), ...)}`` in mesh order, for a tensor of ``shape``.

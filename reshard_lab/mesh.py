@@ -37,7 +37,7 @@ class Mesh:
                 f"mesh {short(devices)} must be a non-empty rectangular array of whole device ids, "
                 "such as [[0, 1], [2, 3]]"
             )
-        flat = tuple(int(d) for d in array.ravel())
+        flat = tuple(array.ravel().tolist())
         if min(flat) < 0:
             raise ReshardError(f"mesh has device {min(flat)}; device ids must be at least 0")
         position = {d: i for i, d in enumerate(flat)}
@@ -46,9 +46,7 @@ class Mesh:
             raise ReshardError(
                 f"mesh {short(array.tolist())} lists device {twice} twice; ids must differ"
             )
-        object.__setattr__(self, "shape", tuple(int(n) for n in array.shape))
-        object.__setattr__(self, "devices", flat)
-        object.__setattr__(self, "_position", position)
+        vars(self).update(shape=array.shape, devices=flat, _position=position)
 
     @property
     def ndim(self) -> int:

@@ -70,9 +70,7 @@ class ReshardingTask:
                 layout.boxes(sizes)  # raises if a dimension does not divide
             if cluster is not None:
                 check_type("cluster", cluster, Cluster).check(layout.mesh, f"{what} mesh")
-        values = {"shape": sizes, "dtype": name, "src": src, "dst": dst, "cluster": cluster}
-        for key, value in values.items():
-            object.__setattr__(self, key, value)
+        vars(self).update(shape=sizes, dtype=name, src=src, dst=dst, cluster=cluster)
 
     @property
     def itemsize(self) -> int:
@@ -110,9 +108,7 @@ class ReshardingTask:
         volume = np.full(len(order), self.itemsize, dtype=np.int64)
         for lo, hi in zip(edges[::2], edges[1::2], strict=True):
             volume *= (hi - lo)[order]
-        pairs = [
-            list(zip(lo, hi, strict=True)) for lo, hi in zip(ends[::2], ends[1::2], strict=True)
-        ]
+        pairs = [zip(lo, hi, strict=True) for lo, hi in zip(ends[::2], ends[1::2], strict=True)]
         boxes = zip(*pairs, strict=True) if pairs else [()] * len(order)
         columns = volume.tolist(), src_index[order].tolist(), dst_index[order].tolist()
         return tuple(
@@ -127,16 +123,13 @@ class ReshardingTask:
         The slice goes whole to every device that needs any part of it, so where source and
         destination slices differ this sends bytes that nobody needs.
         """
-        units: dict[Box, tuple[tuple[int, ...], set[int]]] = {
-            box: (devices, set()) for box, devices in self.src.slices(self.shape).items()
-        }
-        holder = {d: box for box, (devices, _) in units.items() for d in devices}
+        needed: dict[tuple[int, ...], set[int]] = {}
         for unit in self.unit_tasks:
-            units[holder[unit.senders[0]]][1].update(unit.receivers)
+            needed.setdefault(unit.senders, set()).update(unit.receivers)
         return tuple(
-            UnitTask(box, box_volume(box) * self.itemsize, devices, tuple(sorted(needed)))
-            for box, (devices, needed) in units.items()
-            if needed
+            UnitTask(box, box_volume(box) * self.itemsize, senders, tuple(sorted(needed[senders])))
+            for box, senders in self.src.slices(self.shape).items()
+            if senders in needed
         )
 
     @cached_property
@@ -145,11 +138,12 @@ class ReshardingTask:
         return lower_bound_s([self])
 
     def __repr__(self) -> str:
-        return (
-            f"ReshardingTask(shape={self.shape}, dtype={self.dtype!r}, "
-            f"'{self.src.spec}' on {_mesh_text(self.src)} -> '{self.dst.spec}' on "
-            f"{_mesh_text(self.dst)}, {format_bytes(self.nbytes)})"
+        src, dst = (
+            f"'{layout.spec}' on {'x'.join(map(str, layout.mesh.shape))}"
+            for layout in (self.src, self.dst)
         )
+        size = format_bytes(self.nbytes)
+        return f"ReshardingTask(shape={self.shape}, dtype={self.dtype!r}, {src} -> {dst}, {size})"
 
 
 def tasks_of(given: object) -> tuple[ReshardingTask, ...]:
@@ -215,10 +209,8 @@ def _holders(grid: Grid, devices: tuple[int, ...]) -> tuple[list[tuple[int, ...]
     order = np.argsort(slices, kind="stable")
     values, starts = np.unique(slices[order], return_index=True)
     groups = np.split(held[order], starts[1:]) if len(values) else []
-    ids = np.array(devices)
-    return [tuple(sorted(ids[g].tolist())) for g in groups], np.array(
-        [g[0] for g in groups], dtype=np.int64
-    )
+    first = np.array([g[0] for g in groups], dtype=np.int64)
+    return [tuple(sorted(devices[i] for i in g.tolist())) for g in groups], first
 
 
 def _overlaps(
@@ -234,7 +226,3 @@ def _overlaps(
     offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     i = np.repeat(first, counts) + offset
     return i, j, np.maximum(a[i, 0], b[j, 0]), np.minimum(a[i, 1], b[j, 1])
-
-
-def _mesh_text(layout: Layout) -> str:
-    return "x".join(map(str, layout.mesh.shape))

@@ -30,7 +30,7 @@ class ShardingSpec:
 
     def __init__(self, spec: str | ShardingSpec) -> None:
         dims = spec.dims if isinstance(spec, ShardingSpec) else _parse(spec)
-        object.__setattr__(self, "dims", _checked(dims, str(spec)))
+        vars(self).update(dims=_checked(dims, str(spec)))
 
     @classmethod
     def from_dims(cls, dims: Iterable[Iterable[int]]) -> ShardingSpec:
@@ -41,7 +41,7 @@ class ShardingSpec:
         """
         axes_of = tuple(tuple(int(a) for a in axes) for axes in dims)
         spec = cls.__new__(cls)
-        object.__setattr__(spec, "dims", _checked(axes_of, _text(axes_of)))
+        vars(spec).update(dims=_checked(axes_of, _text(axes_of)))
         return spec
 
     @property

@@ -90,9 +90,7 @@ class Problem:
             raise ReshardError(
                 f"task {allowed.index(())} has no sender; name at least one NIC that holds it"
             )
-        object.__setattr__(self, "durations", seconds)
-        object.__setattr__(self, "senders", allowed)
-        object.__setattr__(self, "receivers", targets)
+        vars(self).update(durations=seconds, senders=allowed, receivers=targets)
 
     @classmethod
     def from_tasks(cls, tasks: Iterable[ReshardingTask]) -> Problem:
