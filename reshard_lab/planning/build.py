@@ -7,10 +7,8 @@ from dataclasses import replace
 
 from reshard_lab.boxes import Box
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, check_choice, check_int
-from reshard_lab.layout import Layout
+from reshard_lab.errors import ReshardError, check_choice, check_int, must_be
 from reshard_lab.planning.builder import Builder
-from reshard_lab.planning.chains import check_chunks
 from reshard_lab.planning.parts import Parts, uses_gateways
 from reshard_lab.planning.plan import Plan
 from reshard_lab.planning.record import PlannedUnit
@@ -68,7 +66,10 @@ def plan(
     cluster = need_cluster(listed)
     check_choice("strategy", strategy, (*STRATEGIES, "auto"))
     check_choice("scheduler", scheduler, METHODS)
-    check_chunks(chunks)
+    if not isinstance(chunks, str):
+        check_int("chunks", chunks, 1)
+    elif chunks != "auto":
+        raise must_be("chunks", "a whole number of at least 1 or 'auto'", chunks)
     check_int("seed", seed)
     if scheduler in SHARED_OUT and strategy not in ("broadcast", "auto"):
         raise ReshardError(
@@ -78,11 +79,11 @@ def plan(
     if strategy != "auto" or scheduler in SHARED_OUT:
         strategy = "broadcast" if strategy == "auto" else strategy
         return _Planner(listed, cluster, strategy, chunks, seed).plan(scheduler)
-    made = [_Planner(listed, cluster, s, chunks, seed).plan(scheduler) for s in _AUTO]
-    best = min(made, key=lambda p: p.makespan_s)
-    times = ", ".join(f"{p.strategy} {format_seconds(p.makespan_s)}" for p in made)
-    alike = sum(meets(p.makespan_s, best.makespan_s) for p in made)
-    why = "has the shortest predicted time" if alike == 1 else "is the first of those that tie"
+    plans = [_Planner(listed, cluster, s, chunks, seed).plan(scheduler) for s in _AUTO]
+    best = min(plans, key=lambda p: p.makespan_s)
+    times = ", ".join(f"{p.strategy} {format_seconds(p.makespan_s)}" for p in plans)
+    ties = sum(meets(p.makespan_s, best.makespan_s) for p in plans)
+    why = "has the shortest predicted time" if ties == 1 else "is the first of those that tie"
     note = f"strategy auto: {best.strategy} {why} ({times})"
     return replace(best, notes=(note, *best.notes))
 
@@ -100,8 +101,8 @@ class _Planner:
     ) -> None:
         self.tasks, self.cluster, self.strategy = tasks, cluster, strategy
         self.chunks, self.seed = chunks, seed
-        self.pieces = task_parts(tasks, cut_up=strategy == "broadcast")
-        self.problem = Problem.from_parts(self.pieces, cluster)
+        self.parts = task_parts(tasks, cut_up=strategy == "broadcast")
+        self.problem = Problem.from_parts(self.parts, cluster)
 
     def plan(self, scheduler: str) -> Plan:
         """The plan under ``scheduler``; ``auto`` and ``split`` compare before they choose."""
@@ -115,10 +116,10 @@ class _Planner:
 
     def _whole_tasks(self) -> Schedule:
         for limit in _LIMITS_S:
-            found = solve(self.problem, "auto", time_limit_s=limit, seed=self.seed)
-            if found.gap <= _CLOSE - 1:
+            schedule = solve(self.problem, "auto", time_limit_s=limit, seed=self.seed)
+            if schedule.gap <= _CLOSE - 1:
                 break
-        return found
+        return schedule
 
     def _shared_out(self, method: str) -> Schedule:
         """``split`` with no more batches than the data is worth, or ``concurrent``."""
@@ -171,11 +172,11 @@ class _Planner:
 
     def _build(self, schedule: Schedule) -> Plan:
         ordered = schedule.method != "concurrent"
-        gateways = uses_gateways(self.cluster, self.pieces, schedule)
+        gateways = uses_gateways(self.cluster, self.parts, schedule)
         overlap = _hosts_overlap(self.tasks, self.cluster) or gateways
         builder = Builder(self.cluster, self.strategy, self.chunks, overlap, ordered)
         if self.strategy == "broadcast" and (gateways or schedule.method in SHARED_OUT):
-            units = Parts(builder, self.tasks, self.pieces, schedule).lower()
+            units = Parts(builder, self.tasks, self.parts, schedule).lower()
         else:
             units = self._whole_units(builder, schedule)
         makespan_s = max((u.start_s + u.duration_s for u in units), default=0.0)
@@ -197,16 +198,18 @@ class _Planner:
         )
 
     def _whole_units(self, builder: Builder, schedule: Schedule) -> list[PlannedUnit]:
-        where = [(t, u) for t, task in enumerate(self.tasks) for u in range(len(task.unit_tasks))]
+        units = [
+            (t, u, unit)
+            for t, task in enumerate(self.tasks)
+            for u, unit in enumerate(task.unit_tasks)
+        ]
         alpa = self.strategy == "alpa"
         cuts = [_alpa_slices(task, self.cluster) if alpa else {} for task in self.tasks]
-        units: dict[int, PlannedUnit] = {}
-        for assignment in schedule.assignments:
-            index = assignment.task
-            t, u = where[index]
-            unit = self.tasks[t].unit_tasks[u]
-            units[index] = builder.unit(t, u, index, unit, assignment.sender, cuts[t])
-        return [units[i] for i in range(len(where))]
+        planned: dict[int, PlannedUnit] = {}
+        for a in schedule.assignments:
+            tensor, number, unit = units[a.task]
+            planned[a.task] = builder.unit(tensor, number, a.task, unit, a.sender, cuts[tensor])
+        return [planned[i] for i in range(len(units))]
 
     def _proven(self, schedule: Schedule, makespan_s: float) -> str | None:
         """What is proven of the schedule in the bandwidth model, for the tasks themselves.
@@ -244,16 +247,14 @@ _NAMES = {"auto": "whole tasks", "split": "shared out", "concurrent": "no order"
 
 
 def _hosts_overlap(tasks: Sequence[ReshardingTask], cluster: Cluster) -> bool:
-    def hosts(layouts: list[Layout]) -> set[int]:
-        return {cluster.host_of(d) for layout in layouts for d in layout.mesh.devices}
-
-    return bool(hosts([t.src for t in tasks]) & hosts([t.dst for t in tasks]))
+    source = {cluster.host_of(d) for task in tasks for d in task.src.mesh.devices}
+    return any(cluster.host_of(d) in source for task in tasks for d in task.dst.mesh.devices)
 
 
 def _alpa_slices(task: ReshardingTask, cluster: Cluster) -> dict[object, list[Box]]:
     """Alpa's extra cuts by the holders of each destination slice; empty where it sends plainly.
 
-    Its rule (section 5): at least as many pieces as hosts, each piece's replicas inside one host.
+    Its rule (section 5): at least as many slices as hosts, each slice's replicas inside one host.
     """
     slices = task.dst.slices(task.shape)
     hosts = {cluster.host_of(d) for d in task.dst.mesh.devices}

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from reshard_lab.boxes import Box
 from reshard_lab.cluster import Cluster
-from reshard_lab.planning.chains import Port, chunk_count
 from reshard_lab.planning.record import PlannedUnit, ScheduledDelivery, nics_of
 from reshard_lab.resharding import UnitTask
 from reshard_lab.strategies import (
@@ -17,12 +16,15 @@ from reshard_lab.strategies import (
     Payload,
     Phase,
     Sends,
+    chunk_count,
     make_phases,
     phases_s,
     receivers_of,
 )
 from reshard_lab.transfer import Transfer
 
+Port = tuple[str, int]
+"""``"tx"`` or ``"rx"`` and a NIC, or ``"device tx"`` or ``"device rx"`` and a device."""
 _RANK = {"rx": 0, "tx": 1, "device tx": 2, "device rx": 3}
 """Which of the ports that are free last is named as what a delivery waits for."""
 
@@ -56,11 +58,8 @@ class Builder:
         overlap: bool,
         ordered: bool = True,
     ) -> None:
-        self.cluster = cluster
-        self.strategy = strategy
-        self.chunks = chunks
-        self.overlap = overlap
-        self.ordered = ordered
+        self.cluster, self.strategy, self.chunks = cluster, strategy, chunks
+        self.overlap, self.ordered = overlap, ordered
         self.transfers: list[Transfer] = []
         self.deliveries: list[ScheduledDelivery] = []
         self.stage = 0
@@ -109,9 +108,7 @@ class Builder:
         delivery, ports, sender_nic, receiver_nics = routed
         sender, devices = delivery.sender, delivery.to.devices
         chunks = 1
-        if isinstance(self.chunks, int):
-            chunks = self.chunks
-        elif self.strategy == "broadcast":
+        if self.strategy == "broadcast":
             chunks = chunk_count((sender, *devices), unit.nbytes, self.cluster, self.chunks)
         payload = Payload(unit.box, None, unit.nbytes)
         phases = make_phases(self.strategy, delivery, payload, chunks, cuts)
@@ -127,14 +124,15 @@ class Builder:
         )
         return self.deliveries[-1]
 
-    def wait(self, ports: Iterable[Port]) -> tuple[float, tuple[int, ...], Port | None]:
-        """When all ``ports`` are free, the transfers complete by then, and the last port to be."""
-        return self.free(ports) if self.ordered else (0.0, (), None)
+    def wait(
+        self, ports: Iterable[Port], always: bool = False
+    ) -> tuple[float, tuple[int, ...], Port | None]:
+        """When all ``ports`` are free, the transfers complete by then, and the last port to be.
 
-    def free(self, ports: Iterable[Port]) -> tuple[float, tuple[int, ...], Port | None]:
-        """The same, whether the plan has an order or not."""
+        In a plan without an order nothing waits, unless ``always``.
+        """
         at, after, last_port = 0.0, set[int](), None
-        for port in ports:
+        for port in ports if self.ordered or always else ():
             if port in self.busy:
                 until, final, _ = self.busy[port]
                 after.update(final)
@@ -189,9 +187,7 @@ class Builder:
     def served(self, unit: UnitTask, sender: int) -> tuple[tuple[int, ...], dict[int, list[int]]]:
         """Devices that copy locally, and by source the devices it serves."""
         host_of = self.cluster.host_of
-        holding: dict[int, int] = {}
-        for d in unit.senders:
-            holding.setdefault(host_of(d), d)
+        holding = {host_of(d): d for d in reversed(unit.senders)}
         held = set(unit.senders)
         served: dict[int, list[int]] = {}
         for d in unit.receivers:

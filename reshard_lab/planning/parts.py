@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 from reshard_lab.boxes import box_volume
 from reshard_lab.cluster import Cluster
-from reshard_lab.planning.builder import Builder
-from reshard_lab.planning.chains import Port, chunk_count, shared_ends
+from reshard_lab.planning.builder import Builder, Port
 from reshard_lab.planning.record import PlannedUnit, ScheduledDelivery, nics_of
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import Assignment, Schedule
+from reshard_lab.scheduling.concurrent import shared_ends
 from reshard_lab.scheduling.problem import TaskPart, one_nic_a_host
-from reshard_lab.strategies import Chain, Payload, Ring, phases_s
+from reshard_lab.strategies import Chain, Payload, Ring, chunk_count, phases_s
 
 _GRAINS = 512
 """Cuts fall on whole rows (of the most dimensions possible) where a part has so many of them."""
@@ -240,7 +240,7 @@ class Parts:
                 nbytes[device] += payload.nbytes
             sizes = tuple(Payload(unit.box, None, nbytes[d]) if nbytes[d] else None for d in group)
             ports = self._ports((*group, group[0]))[1]
-            free, _, last_port = builder.free(ports)
+            free, _, last_port = builder.wait(ports, always=True)
             start = max(ready, free)
             end = start + phases_s(group[0], [Ring(group, sizes)], self.cluster)
             blocked = last_port if free > ready else None

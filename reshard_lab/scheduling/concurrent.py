@@ -7,11 +7,13 @@ well-behaved flows tend to), and it may be below the best schedule of whole task
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from reshard_lab.cluster import Cluster
 from reshard_lab.max_min import PortTable, max_min, port_table
 from reshard_lab.scheduling.problem import Budget, Problem
 from reshard_lab.scheduling.schedule import (
@@ -22,9 +24,13 @@ from reshard_lab.scheduling.schedule import (
     true_bound,
 )
 from reshard_lab.scheduling.senders import one_sender_each
+from reshard_lab.strategies import Chain
 
 _PACE = 1e7
 """Uses of a port by flows looked at a second, well below what a slow machine does."""
+_WORK_S = 2.0
+"""Work put into the ends of chains, as a time limit."""
+Key = TypeVar("Key", bound=Hashable)
 
 
 def concurrent(problem: Problem, budget: Budget) -> Schedule:
@@ -124,6 +130,52 @@ def share_ports(given: Sequence[EqualFlows], budget: Budget) -> Shared:
             ahead -= 1
             since += 1
     return Shared(Sharing(numbers, (*times, now), tuple(rates)), ends, every)
+
+
+def shared_ends(chains: Mapping[Key, Chain], cluster: Cluster) -> dict[Key, float]:
+    """Seconds at which each of ``chains`` ends, all starting at 0 and sharing their ports.
+
+    Max-min fair. A chain at full speed moves one chunk after another over its slowest hop, and
+    keeps the ports of its other hops busy for part of that time. The last chunk's way down the
+    rest of the chain is slowed down as the whole chain is.
+    """
+    flows: list[EqualFlows] = []
+    fill: list[float] = []
+    for number, chain in enumerate(chains.values()):
+        part = chain.payload.nbytes / chain.chunks
+        hops = [(a, b, cluster.hop_s(a, b, part)) for a, b in pairwise(chain.path)]
+        slowest = max(time for _, _, time in hops)
+        fill.append(0.0)
+        if not slowest:  # links of no latency and infinite speed
+            continue
+        uses = tuple(
+            (port, busy / slowest)
+            for a, b, _ in hops
+            for port, busy in _hop_ports(a, b, part, cluster)
+        )
+        work = chain.chunks * slowest
+        flows.append(EqualFlows(uses, ((work, number),)))
+        fill[number] = (sum(time for _, _, time in hops) - slowest) / work
+    ends = share_ports(flows, Budget(_WORK_S)).ends
+    return {key: ends.get(i, 0.0) * (1 + fill[i]) for i, key in enumerate(chains)}
+
+
+def _hop_ports(
+    source: int, destination: int, nbytes: float, cluster: Cluster
+) -> tuple[tuple[tuple[str, int], float], ...]:
+    """The ports a hop goes through, and how long a message of ``nbytes`` needs each alone.
+
+    Two NICs between hosts, each at its own speed; two device ports inside one, or none where
+    links have no limit.
+    """
+    a, b = cluster.host_of(source), cluster.host_of(destination)
+    if a == b and math.isinf(cluster.intra_Bps):
+        return ()  # a port that nothing keeps busy is shared by any number
+    if a == b:
+        busy = cluster.hop_s(source, destination, nbytes)
+        return (("device tx", source), busy), (("device rx", destination), busy)
+    sends, takes = (cluster.nic_latency_s + nbytes / cluster.host_nic_Bps[h] for h in (a, b))
+    return (("tx", cluster.nic_of(source)), sends), (("rx", cluster.nic_of(destination)), takes)
 
 
 def _rates(table: PortTable, count: np.ndarray) -> np.ndarray:

@@ -13,7 +13,14 @@ from reshard_lab.strategies.phases import (
     alpa_cuts,
     receivers_of,
 )
-from reshard_lab.strategies.timing import PAPER, STRATEGIES, closed_form_s, make_phases, phases_s
+from reshard_lab.strategies.timing import (
+    PAPER,
+    STRATEGIES,
+    chunk_count,
+    closed_form_s,
+    make_phases,
+    phases_s,
+)
 
 __all__ = [
     "PAPER",
@@ -26,6 +33,7 @@ __all__ = [
     "Ring",
     "Sends",
     "alpa_cuts",
+    "chunk_count",
     "closed_form_s",
     "make_phases",
     "phases_s",

@@ -18,6 +18,7 @@ Every message costs its link's latency and then its bytes over the link's bandwi
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -74,6 +75,38 @@ def chain_s(chain: ph.Chain, cluster: Cluster) -> float:
     nbytes = chain.payload.nbytes / chain.chunks
     hops = [cluster.hop_s(a, b, nbytes) for a, b in itertools.pairwise(chain.path)]
     return sum(hops) + (chain.chunks - 1) * max(hops, default=0.0)
+
+
+MOST_CHUNKS = 1024
+"""Most chunks that ``"auto"`` takes."""
+
+
+def chunk_count(path: tuple[int, ...], nbytes: int, cluster: Cluster, chunks: int | str) -> int:
+    """Chunks for ``nbytes`` down the chain ``path``: as asked, never more than bytes.
+
+    ``"auto"`` takes the number that makes the chain shortest. If hop i has latency a_i and takes
+    t_i for all bytes, K chunks take the sum of a_i + t_i/K and (K - 1) times the largest of them,
+    which is convex in K. With one NIC hop to each of A hosts, K* = sqrt((A - 1)·t/a).
+    """
+    if isinstance(chunks, int):
+        return max(1, min(chunks, nbytes))
+    hops = Counter(
+        (cluster.link_latency_s(a, b), nbytes / cluster.link_Bps(a, b))
+        for a, b in itertools.pairwise(path)
+    )
+
+    def seconds(k: int) -> float:
+        fill = sum(count * (a + t / k) for (a, t), count in hops.items())
+        return fill + (k - 1) * max(a + t / k for a, t in hops)
+
+    low, high = 1, max(1, min(MOST_CHUNKS, nbytes))
+    while low < high:
+        middle = (low + high) // 2
+        if seconds(middle + 1) < seconds(middle) * (1 - 1e-12):
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def ring_s(ring: ph.Ring, cluster: Cluster) -> float:

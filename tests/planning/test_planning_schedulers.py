@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import reshard_lab as rl
 from oracles.host_bytes import arrivals, distinct_bytes_needed
 from reshard_lab.planning import build
-from reshard_lab.planning.chains import MOST_CHUNKS, chunk_count
 from reshard_lab.planning.parts import _cut_points
 from reshard_lab.scheduling import Assignment, Problem, Schedule
 from reshard_lab.scheduling.problem import task_parts
 from reshard_lab.strategies import Chain, Payload, phases_s
+from reshard_lab.strategies.timing import MOST_CHUNKS, chunk_count
 from support.property_tasks import reshardings
 from support.reference_cases import pieces_of, read, tasks_of
 
@@ -134,10 +134,10 @@ def test_handed_predictions_agree_with_the_simulator(name, small_batches):
 
 def replicas(hosts: int, nbytes: int, **cluster) -> rl.ReshardingTask:
     """R on some hosts to S0 on one more."""
-    made = rl.Cluster(hosts=2 * hosts + 1, devices_per_host=1, **cluster)
-    src = rl.Layout(made.mesh(hosts), "R")
-    dst = rl.Layout(made.mesh(hosts + 1, first_host=hosts), "S0", "balanced")
-    return rl.ReshardingTask((nbytes,), "int8", src, dst, made)
+    on = rl.Cluster(hosts=2 * hosts + 1, devices_per_host=1, **cluster)
+    src = rl.Layout(on.mesh(hosts), "R")
+    dst = rl.Layout(on.mesh(hosts + 1, first_host=hosts), "S0", "balanced")
+    return rl.ReshardingTask((nbytes,), "int8", src, dst, on)
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
@@ -176,11 +176,11 @@ def test_relays_work_in_batches_worth_it():
 def test_cuts_that_differ_by_rounding_fall_on_the_same_element():
     problem = Problem([1.0], [(0, 1)], [(2,)])
     half = 0.5 + 1e-12  # of 5 elements: on either side of the middle of one
-    made = (Assignment(0, 0, 0.0, 0.5, 0.5), Assignment(0, 1, 0.5, 1.0, 1 - half, half))
-    (points,) = _cut_points(Schedule("split", problem, made, 1.0, None), [5], [1])
+    shares = (Assignment(0, 0, 0.0, 0.5, 0.5), Assignment(0, 1, 0.5, 1.0, 1 - half, half))
+    (points,) = _cut_points(Schedule("split", problem, shares, 1.0, None), [5], [1])
     assert points[0.5] == points[half]
     assert (points[0.0], points[1.0]) == (0, 5)
-    (coarse,) = _cut_points(Schedule("split", problem, made, 1.0, None), [40], [16])
+    (coarse,) = _cut_points(Schedule("split", problem, shares, 1.0, None), [40], [16])
     assert coarse[0.5] == 16  # whole rows of 16
 
 
@@ -278,15 +278,15 @@ def test_several_nics_a_host_are_used_together(nics, spec):
 
 def test_parts_of_a_unit_task_over_nics():
     task = rails(4)
-    pieces = task_parts([task])
-    assert [(p.unit, p.first, p.stop) for p in pieces[:4]] == [
+    parts = task_parts([task])
+    assert [(p.unit, p.first, p.stop) for p in parts[:4]] == [
         (0, 0, 2**17),
         (0, 2**17, 2**18),
         (0, 2**18, 3 * 2**17),
         (0, 3 * 2**17, 2**19),
     ]
-    assert [p.receivers for p in pieces] == [(8,), (9,), (10,), (11,), (12,), (13,), (14,), (15,)]
-    assert {p.senders for p in pieces} == {tuple(range(8))}
+    assert [p.receivers for p in parts] == [(8,), (9,), (10,), (11,), (12,), (13,), (14,), (15,)]
+    assert {p.senders for p in parts} == {tuple(range(8))}
     assert [p.receivers for p in task_parts([task], cut_up=False)] == [
         (8, 9, 10, 11),
         (12, 13, 14, 15),
@@ -303,8 +303,8 @@ def test_one_sending_nic_needs_no_cut():
     src = rl.Layout(cluster.mesh(8), "S0")
     dst = rl.Layout(cluster.mesh(8, first_host=1), "R")
     task = rl.ReshardingTask((8 * 2**16,), "int8", src, dst, cluster)
-    pieces = task_parts([task])
-    assert [p.receivers for p in pieces] == [(8 + i,) for i in range(8)]
+    parts = task_parts([task])
+    assert [p.receivers for p in parts] == [(8 + i,) for i in range(8)]
     assert rl.plan(task).makespan_s < 2 * task.lower_bound_s
 
 
@@ -323,14 +323,14 @@ def test_auto_chunks_make_the_chain_shortest(nbytes, hosts, devices, latency, in
     )
     path = (0, *range(devices, (hosts + 1) * devices))
 
-    def lasts(k: int) -> float:
+    def seconds(k: int) -> float:
         chain = Chain(path, Payload(((0, nbytes),), None, nbytes), k)
         return phases_s(0, [chain], cluster)
 
     best = chunk_count(path, nbytes, cluster, "auto")
     assert 1 <= best <= min(nbytes, MOST_CHUNKS)
-    tried = min(lasts(k) for k in range(1, min(nbytes, MOST_CHUNKS) + 1))
-    assert lasts(best) <= tried * (1 + 1e-9)
+    tried = min(seconds(k) for k in range(1, min(nbytes, MOST_CHUNKS) + 1))
+    assert seconds(best) <= tried * (1 + 1e-9)
 
 
 def test_auto_chunks_follow_the_formula():
