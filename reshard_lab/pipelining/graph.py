@@ -1,4 +1,4 @@
-"""A schedule as items (ops and transfers), each with the items that must end before it starts.
+"""A schedule as items (ops and transfers), what each waits for, and when each starts and ends.
 
 Lanes, on which items follow one another (the pipeline model of the design):
 
@@ -12,13 +12,19 @@ Lanes, on which items follow one another (the pipeline model of the design):
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from reshard_lab.pipelining.loads import BoundaryTensor, Load
+from reshard_lab.max_min import max_min, port_table
+from reshard_lab.pipelining.loads import BoundaryTensor, Load, Port
 from reshard_lab.pipelining.ops import FORWARD, WEIGHT_GRADIENT, Checked, Op
+
+_FIXED = -1  # version of the one event of an item that shares nothing
+_FULL = 1 + 1e-9  # shares of a port that sum to this much fit side by side
 
 
 class Graph(NamedTuple):
@@ -95,13 +101,13 @@ def build(
 
 class _ChunkEnds:
     """By [forward or not][model chunk]: the tensors that an op takes in, hands on inside its
-    stage, and sends.
+    stage, and sends (each with the stage it goes to).
     """
 
     def __init__(self, tensors: Sequence[BoundaryTensor], width: int, stages: int) -> None:
         self.inputs: list[list[list[int]]] = [[[] for _ in range(width)] for _ in range(2)]
         self.local: list[list[list[int]]] = [[[] for _ in range(width)] for _ in range(2)]
-        self.sent: list[list[list[tuple[int, int]]]]  # (tensor, stage it goes to)
+        self.sent: list[list[list[tuple[int, int]]]]
         self.sent = [[[] for _ in range(width)] for _ in range(2)]
         for number, tensor in enumerate(tensors):
             there = (tensor.from_stage, tensor.to_stage)
@@ -159,3 +165,136 @@ def _items(
             [column[i] for i in order] for column in (stages, targets, tensors)
         )
     return ops, stages, targets, tensors
+
+
+def carry_out(graph: Graph) -> tuple[list[float], list[float]]:
+    """Start and end of every item, in seconds; an item starts when those before it have ended.
+
+    Transfers that want more of a NIC than it has slow each other: each runs at a fraction of its
+    own speed, and the fractions are max-min fair. (The shares of a transfer are means over its
+    duration: that it may load a port unevenly is left out.)
+    """
+    ports = _contended(graph)
+    return _SharedNics(graph, ports).run() if ports else _alone(graph)
+
+
+def _alone(graph: Graph) -> tuple[list[float], list[float]]:
+    starts: list[float] = []
+    ends: list[float] = []
+    first, after = graph.first, graph.after
+    for item, load in enumerate(graph.loads):
+        start = 0.0
+        for i in after[first[item] : first[item + 1]]:
+            if ends[i] > start:
+                start = ends[i]
+        starts.append(start)
+        ends.append(start + load.duration_s)
+    return starts, ends
+
+
+def _contended(graph: Graph) -> list[Port]:
+    """Ports that transfers on different links could want more of than there is."""
+    wanted: dict[Port, dict[tuple[int, int], float]] = {}
+    for stage, target, load in set(zip(graph.stages, graph.targets, graph.loads, strict=True)):
+        for port, share in load.ports:
+            links = wanted.setdefault(port, {})
+            links[stage, target] = max(share, links.get((stage, target), 0.0))
+    return [port for port, links in wanted.items() if sum(links.values()) > _FULL]
+
+
+@dataclass
+class _Flow:
+    """A transfer under way through contended ports."""
+
+    todo_s: float
+    """Seconds to go at full speed, as of ``since_s``."""
+    since_s: float
+    speed: float = 0.0
+    version: int = 0
+    """Counts changes of speed: an end foreseen before the last of them is void."""
+
+
+class _SharedNics:
+    """Events in time order; a change of traffic alters only the flows it shares ports with."""
+
+    def __init__(self, graph: Graph, contended: list[Port]) -> None:
+        self.graph = graph
+        self.loads = graph.loads
+        self.starts = [0.0] * len(graph.loads)
+        self.ends = [0.0] * len(graph.loads)
+        self.flows: dict[int, _Flow] = {}
+        self.users: dict[Port, set[int]] = {port: set() for port in contended}
+        self.events: list[tuple[float, int, int]] = []  # (end, item, version), a heap
+        self.known: dict[tuple[int, ...], tuple[float, ...]] = {}
+
+    def run(self) -> tuple[list[float], list[float]]:
+        count = len(self.loads)
+        waits = [len(self.graph.before(i)) for i in range(count)]
+        behind: list[list[int]] = [[] for _ in range(count)]
+        for number in range(count):
+            for i in self.graph.before(number):
+                behind[i].append(number)
+        for number, count in enumerate(waits):
+            if not count:
+                self.start(number, 0.0)
+        while self.events:
+            now, done, version = heapq.heappop(self.events)
+            if version != _FIXED:
+                flow = self.flows.get(done)
+                if flow is None or flow.version != version:
+                    continue
+                self.leave(done, now)
+            self.ends[done] = now
+            for number in behind[done]:
+                waits[number] -= 1
+                if not waits[number]:
+                    self.start(number, now)
+        return self.starts, self.ends
+
+    def uses(self, number: int) -> list[tuple[Port, float]]:
+        """The contended ports of an item, and its share of each."""
+        return [use for use in self.loads[number].ports if use[0] in self.users]
+
+    def start(self, number: int, now: float) -> None:
+        """Begin an item; one that uses a contended port becomes a flow."""
+        self.starts[number] = now
+        uses, duration = self.uses(number), self.loads[number].duration_s
+        if not uses:
+            heapq.heappush(self.events, (now + duration, number, _FIXED))
+            return
+        self.flows[number] = _Flow(duration, now)
+        for port, _ in uses:
+            self.users[port].add(number)
+        self.share({number}, now)
+
+    def leave(self, number: int, now: float) -> None:
+        """End a flow; those it shared ports with speed up."""
+        del self.flows[number]
+        beside = set()
+        for port, _ in self.uses(number):
+            self.users[port].discard(number)
+            beside |= self.users[port]
+        if beside:
+            self.share(beside, now)
+
+    def share(self, seeds: set[int], now: float) -> None:
+        """Set the speeds of the flows that share ports with ``seeds``, or with those, and so on."""
+        together, reach = set(seeds), list(seeds)
+        while reach:
+            for port, _ in self.uses(reach.pop()):
+                more = self.users[port] - together
+                together |= more
+                reach += more
+        numbers = sorted(together)
+        key = tuple(id(self.loads[n]) for n in numbers)
+        if key not in self.known:
+            table, full_speed = port_table([self.uses(n) for n in numbers]), np.ones(len(numbers))
+            speeds = max_min(table.ports, table.capacity, full_speed, weight=table.weight)
+            self.known[key] = tuple(speeds.tolist())
+        for n, speed in zip(numbers, self.known[key], strict=True):
+            flow = self.flows[n]
+            if speed != flow.speed:
+                flow.todo_s = max(0.0, flow.todo_s - (now - flow.since_s) * flow.speed)
+                flow.since_s, flow.speed = now, speed
+                flow.version += 1
+                heapq.heappush(self.events, (now + flow.todo_s / speed, n, flow.version))

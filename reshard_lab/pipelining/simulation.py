@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reshard_lab.errors import ReshardError, check_bool, check_int, check_type, must_be
-from reshard_lab.pipelining.engine import carry_out
-from reshard_lab.pipelining.graph import build
+from reshard_lab.pipelining.graph import build, carry_out
 from reshard_lab.pipelining.loads import (
     BoundaryTensor,
     Load,

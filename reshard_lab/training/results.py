@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reshard_lab.errors import ReshardError
-from reshard_lab.pipelining.engine import carry_out
-from reshard_lab.pipelining.graph import Graph
+from reshard_lab.pipelining.graph import Graph, carry_out
 from reshard_lab.pipelining.loads import Load, transfer_load
 from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.planning import Plan

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reshard_lab as rl
 from reshard_lab import pipeline
-from reshard_lab.pipelining.engine import carry_out, fair_speeds
-from reshard_lab.pipelining.graph import Graph
+from reshard_lab.max_min import max_min, port_table
+from reshard_lab.pipelining.graph import Graph, carry_out
 from reshard_lab.pipelining.loads import Load
 
 SECOND = 10**6  # bytes that a NIC of the clusters below moves in a second
@@ -179,12 +180,25 @@ loads = st.lists(
 )
 
 
+def fair_speeds(loads: list[Load]) -> list[float]:
+    """Of transfers side by side, each as a fraction of its speed alone."""
+    table = port_table([load.ports for load in loads])
+    return max_min(table.ports, table.capacity, np.ones(len(loads)), weight=table.weight).tolist()
+
+
+def test_speeds_of_three_transfers():
+    """The second shares a port with each of the others: it has half of the first, 0.4 fits."""
+    tx, rx = ("tx", 0), ("rx", 1)
+    loads = [Load(1.0, ((tx, 1.0),)), Load(1.0, ((tx, 1.0), (rx, 1.0))), Load(1.0, ((rx, 0.4),))]
+    assert fair_speeds(loads) == [0.5, 0.5, 1.0]
+
+
 def assert_max_min_fair(loads: list[Load]) -> None:
     """By the definition: nobody over capacity; whoever is not at full speed has a full port on
     which nobody is faster.
     """
     ports = frozenset(port for load in loads for port, _ in load.ports)
-    speeds = fair_speeds(loads, ports)
+    speeds = fair_speeds(loads)
     used = dict.fromkeys(ports, 0.0)
     fastest = dict.fromkeys(ports, 0.0)
     for load, speed in zip(loads, speeds, strict=True):
@@ -215,7 +229,7 @@ def test_speeds_of_many_transfers_are_max_min_fair():
     assert_max_min_fair(loads)
 
 
-def slow_sharing(graph, ports) -> list[float]:
+def slow_sharing(graph) -> list[float]:
     """Ends of all items; whenever one ends, the speeds of all that run are set anew."""
     todo = [load.duration_s for load in graph.loads]
     ends: dict[int, float] = {}
@@ -224,7 +238,7 @@ def slow_sharing(graph, ports) -> list[float]:
         running = [
             i for i in range(len(todo)) if i not in ends and all(j in ends for j in graph.before(i))
         ]
-        speeds = fair_speeds([graph.loads[i] for i in running], ports)
+        speeds = fair_speeds([graph.loads[i] for i in running])
         step, first = min((todo[i] / v, i) for i, v in zip(running, speeds, strict=True))
         now += step
         for i, speed in zip(running, speeds, strict=True):
@@ -264,9 +278,8 @@ def graphs(draw) -> Graph:
 @settings(max_examples=200)
 @given(graphs())
 def test_any_traffic_is_the_slow_simulators(graph):
-    ports = frozenset(port for load in graph.loads for port, _ in load.ports)
     starts, ends = carry_out(graph)
-    assert ends == pytest.approx(slow_sharing(graph, ports), rel=1e-9)
+    assert ends == pytest.approx(slow_sharing(graph), rel=1e-9)
     for item, start in enumerate(starts):
         assert start == max((ends[i] for i in graph.before(item)), default=0.0)
 
@@ -285,8 +298,7 @@ def test_sharing_is_the_slow_simulators(compute, sizes, name, overlap):
     skip = pipeline.BoundaryTensor(0, 2, one_to_one(cluster, 0, 2, sizes[2]))
     schedule = pipeline.schedule(name, 3, 2)
     timeline = pipeline.simulate(schedule, compute, sizes[3], links, overlap=overlap, skips=[skip])
-    ports = frozenset(port for load in timeline.graph.loads for port, _ in load.ports)
-    assert timeline.ends_s == pytest.approx(slow_sharing(timeline.graph, ports), rel=1e-9)
+    assert timeline.ends_s == pytest.approx(slow_sharing(timeline.graph), rel=1e-9)
 
 
 def test_one_cluster_for_all():
