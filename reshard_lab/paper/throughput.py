@@ -10,7 +10,7 @@ from reshard_lab.paper.files import check_rows
 from reshard_lab.paper.pipelines import FIGURE7, PAPER, PAPER_OF_SIGNAL
 from reshard_lab.pipelining import device_speed
 from reshard_lab.plots.bar_chart import ChartBar, ChartLabels, bar_chart_svg
-from reshard_lab.plots.svg import Figure, figure
+from reshard_lab.plots.svg import Figure
 from reshard_lab.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -187,4 +187,4 @@ def _chart(
     listed = ". ".join(f"{', '.join(names)}: {value}" for *names, value in cells)
     alt = f"Bars, TFLOP/s a device. {listed}."
     caption = f"{labels.title}. {labels.note}"
-    return figure(bar_chart_svg(bars, labels, alt), caption, alt, [(*keys, _VALUE), *cells])
+    return Figure(bar_chart_svg(bars, labels, alt), caption, alt, [(*keys, _VALUE), *cells])

@@ -13,7 +13,7 @@ from reshard_lab.plots.measured import draw_measured
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.records import draw_record, export
 from reshard_lab.plots.strategy import draw_strategy
-from reshard_lab.plots.svg import Figure, figure, stacked
+from reshard_lab.plots.svg import Figure, stacked
 from reshard_lab.plots.traffic import draw_traffic
 from reshard_lab.plots.unit_tasks import draw_unit_tasks
 
@@ -32,7 +32,6 @@ __all__ = [
     "draw_traffic",
     "draw_unit_tasks",
     "export",
-    "figure",
     "gantt",
     "gantts",
     "layout_panel",

@@ -50,7 +50,7 @@ def draw_memory(timeline: Any, caption: str | None = None) -> svg.Figure:
     )
     alt = f"Steps over time, one panel for each of {len(_stages(curves))} stages: {unit}. Peaks by"
     alt += f" stage: {'; '.join(peaks)}."
-    return svg.figure(_svg(drawn, curves, sized, unit, alt), words, alt)
+    return svg.Figure(_svg(drawn, curves, sized, unit, alt), words, alt)
 
 
 def _curves(one: DrawnPipeline, sized: bool) -> dict[int, MemoryCurve]:

@@ -94,7 +94,7 @@ def draw_mesh(mesh: Mesh) -> svg.Figure:
     width = max(right + 12, 24 + svg.text_width(mesh_words(mesh.shape)))
     words = f"A mesh of {shape_text(mesh.shape)}, {mesh.size} device{'s' * (mesh.size > 1)}."
     alt = f"{words} {mesh_words(mesh.shape).capitalize()}. {alt}."
-    return svg.figure(svg.document(width, y + 8, parts, alt), words, alt)
+    return svg.Figure(svg.document(width, y + 8, parts, alt), words, alt)
 
 
 def slices_of(boxes: Mapping[int, Box]) -> dict[Box, tuple[int, ...]]:

@@ -27,7 +27,7 @@ def gantt(chart: Gantt, caption: str | None = None) -> svg.Figure:
         f"{format_seconds(chart.lower_bound_s)} (dashed). {_LEGEND}"
     )
     alt = _gantt_alt(chart)
-    return svg.figure(nic_rows_svg({"": _gantt_rows(chart)}, alt), words, alt)
+    return svg.Figure(nic_rows_svg({"": _gantt_rows(chart)}, alt), words, alt)
 
 
 def gantts(
@@ -56,7 +56,7 @@ def gantts(
         words += f" At {moment} (the upright line): thick, under way; dotted, still to come."
         alt += f" {moment} is marked."
     drawn = nic_rows_svg({name: _gantt_rows(c) for name, c in charts.items()}, alt, moment_s)
-    return svg.figure(drawn, words, alt)
+    return svg.Figure(drawn, words, alt)
 
 
 def draw_timeline(timeline: Timeline, caption: str | None = None) -> svg.Figure:
@@ -69,7 +69,7 @@ def draw_timeline(timeline: Timeline, caption: str | None = None) -> svg.Figure:
     )
     nic_rows = _timeline_rows(timeline)
     alt = nic_rows.alt(f"{len(plan.unit_tasks)} unit tasks; simulated {duration}")
-    return svg.figure(nic_rows_svg({"": nic_rows}, alt), words, alt)
+    return svg.Figure(nic_rows_svg({"": nic_rows}, alt), words, alt)
 
 
 def _gantt_rows(chart: Gantt) -> NicRows:

@@ -43,7 +43,7 @@ def draw_layout(
     shown = layout_panel(title or layout_title(layout), layout, sizes)
     alt = _alt([shown], sizes)
     caption = f"A tensor of shape {shape_text(sizes)} under {layout_title(layout)}. {_LEGEND}"
-    return svg.figure(layout_svg(sizes, [shown], axes, alt), caption, alt)
+    return svg.Figure(layout_svg(sizes, [shown], axes, alt), caption, alt)
 
 
 def draw_layouts(
@@ -73,7 +73,7 @@ def draw_layouts(
     )
     if unit is not None:
         caption += f" Outlined: unit task {highlight}, {box_text(unit.box)}."
-    return svg.figure(layout_svg(task.shape, shown, axes, alt), caption, alt)
+    return svg.Figure(layout_svg(task.shape, shown, axes, alt), caption, alt)
 
 
 def layout_svg(

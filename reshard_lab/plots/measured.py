@@ -71,7 +71,7 @@ def draw_measured(
     labels = ChartLabels(name, axis, _AXES[what], below, in_seconds=what == "time")
     drawn = bar_chart_svg(_without_far_bounds(bars), labels, alt)
     caption = f"{name}. Bars: median; whiskers: the fastest and the slowest run."
-    return svg.figure(drawn, caption, alt, _values(bars, what, axis))
+    return svg.Figure(drawn, caption, alt, _values(bars, what, axis))
 
 
 def table_rows(table: Table) -> list[dict[str, Any]]:
@@ -180,7 +180,13 @@ def _without_far_bounds(bars: Sequence[ChartBar]) -> list[ChartBar]:
 
 
 def _value_text(value: float, what: str) -> str:
-    return format_seconds(value) if what == "time" else f"{value:.3g} Gbit/s"
+    return f"{_cell_text(value, what)}{' Gbit/s' if what == 'bandwidth' else ''}"
+
+
+def _cell_text(value: float | None, what: str) -> str:
+    if value is None:
+        return ""
+    return format_seconds(value) if what == "time" else f"{value:.3g}"
 
 
 def _alt(bars: Sequence[ChartBar], what: str, axis: str, label: str) -> str:
@@ -215,13 +221,7 @@ def _values(bars: Sequence[ChartBar], what: str, axis: str) -> list[tuple[str, .
     else:
         values = [b[3:] for b in bars]
     known = [i for i in range(len(names)) if any(row[i] is not None for row in values)]
-
-    def text(value: float | None) -> str:
-        if value is None:
-            return ""
-        return format_seconds(value) if what == "time" else f"{value:.3g}"
-
     rows = [(axis, "method", *(names[i] for i in known))]
     for bar, row in zip(bars, values, strict=True):
-        rows.append((bar.case, bar.method, *(text(row[i]) for i in known)))
+        rows.append((bar.case, bar.method, *(_cell_text(row[i], what) for i in known)))
     return rows

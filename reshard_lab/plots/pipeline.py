@@ -27,8 +27,11 @@ LOOKS = {
     "gradient": 3 * 7 + 5,
 }
 """How a kind of event looks; no two share a colour."""
-_LETTERS = {words: f"{letter}: {words}" for letter, words in NAMES.items()}
-_TRANSFERS = {"activation": "activation sent on", "gradient": "gradient sent back"}
+_LEGEND = {
+    **{words: f"{letter}: {words}" for letter, words in NAMES.items()},
+    "activation": "activation sent on",
+    "gradient": "gradient sent back",
+}
 _WIDE, _STAGE, _LINK, _GAP = 660.0, 22.0, 15.0, 4.0
 _FONTS = {_STAGE: 10.0, _LINK: 9.0}
 _MARGIN = 1.5
@@ -148,7 +151,7 @@ def draw_pipeline(timeline: Any, caption: str | None = None, where: str = "") ->
     ]
     guide = "Numbers are microbatches; the idle share of each row stands at the right."
     words = caption or f"{'. '.join(times)}. {guide}"
-    return svg.figure(_svg(drawn, where), words, _alt(drawn, where))
+    return svg.Figure(_svg(drawn, where), words, _alt(drawn, where))
 
 
 def _svg(drawn: Sequence[DrawnPipeline], where: str) -> str:
@@ -172,7 +175,7 @@ def _legend(drawn: Sequence[DrawnPipeline], scale: TimeScale) -> tuple[list[str]
     parts, x, y = [], scale.left, 10.0
     for kind in LOOKS:
         if kind in kinds:
-            words = {**_LETTERS, **_TRANSFERS}[kind]
+            words = _LEGEND[kind]
             wide = 18 + 6 + svg.text_width(words, SIZE) + 14
             if x + wide > scale.right + 80:
                 x, y = scale.left, y + 20

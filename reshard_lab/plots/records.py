@@ -22,7 +22,7 @@ from reshard_lab.plots.gantt import draw_timeline, gantt
 from reshard_lab.plots.layouts import draw_layout, draw_layouts, layout_title
 from reshard_lab.plots.measured import draw_measured
 from reshard_lab.plots.pipeline import draw_pipeline
-from reshard_lab.plots.svg import Figure, figure
+from reshard_lab.plots.svg import Figure
 from reshard_lab.plots.traffic import draw_traffic
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.runtime.measure import Measurement, to_frame
@@ -71,19 +71,19 @@ def _layout(layout: Layout) -> Figure:
     shape = tuple(n if axes else _UNCUT for n, axes in cut)
     drawn = draw_layout(layout, shape)
     words = f"{layout_title(layout)}, on a tensor of {shape_text(shape)} as an example. "
-    return figure(drawn.svg, words + drawn.caption.partition(". ")[2], drawn.alt)
+    return Figure(drawn.svg, words + drawn.caption.partition(". ")[2], drawn.alt)
 
 
 def _task(task: ReshardingTask) -> Figure:
     drawn = draw_layouts(task)
     count = len(task.unit_tasks)
     words = f"{count} unit task{'s' * (count != 1)}. {drawn.caption}"
-    return figure(drawn.svg, words, drawn.alt)
+    return Figure(drawn.svg, words, drawn.alt)
 
 
 def _plan(plan: Plan) -> Figure:
     drawn = gantt(plan.gantt())
-    return figure(drawn.svg, f"{plan.strategy}, {plan.scheduler}. {drawn.caption}", drawn.alt)
+    return Figure(drawn.svg, f"{plan.strategy}, {plan.scheduler}. {drawn.caption}", drawn.alt)
 
 
 def _measurement(measured: Measurement) -> Figure:
@@ -94,7 +94,7 @@ def _training(run: TrainingRun) -> Figure:
     drawn = draw_pipeline({"measured": run.timeline}, where=run.label)
     steps = len(run.times_s)
     median = f"{format_seconds(run.median_s)}, the median of {steps} step{'s' * (steps != 1)}"
-    return figure(drawn.svg, f"{run.label}. {median}; {drawn.caption}", drawn.alt)
+    return Figure(drawn.svg, f"{run.label}. {median}; {drawn.caption}", drawn.alt)
 
 
 _PICTURES: dict[type, Callable[[Any], Figure]] = {

@@ -76,7 +76,7 @@ def draw_strategy(
     parts, y = _parts(timeline, fragments, at_s, scale, rows)
     lines, y = svg.note(LEFT, y, words, WIDE)
     drawn = svg.document(_RIGHT + 4, y + 12, parts + lines, alt)
-    return svg.figure(drawn, caption, alt)
+    return svg.Figure(drawn, caption, alt)
 
 
 def _parts(

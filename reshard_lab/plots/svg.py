@@ -41,8 +41,17 @@ class Figure:
     svg: str
     caption: str
     alt: str
-    rows: tuple[tuple[str, ...], ...] = ()
+    rows: Sequence[Sequence[str]] = ()
     """The values shown, under a row of heads; empty where a table stands beside it anyway."""
+
+    def __post_init__(self) -> None:
+        for name in ("caption", "alt"):
+            text = getattr(self, name)
+            if not isinstance(text, str) or not text.strip():
+                raise ReshardError(
+                    f"a figure needs {name} text, not {short(text)}; say what the picture shows"
+                )
+            object.__setattr__(self, name, printable(text))
 
     def save(self, path: str | Path) -> Path:
         """Write the SVG to ``path``."""
@@ -76,23 +85,13 @@ def stacked(*figures: Figure) -> Figure:
         width, y = max(width, wide), y + high + 10
     alt = " ".join(one.alt for one in figures)
     drawn = document(width, y - 10, parts, alt)
-    return figure(drawn, " ".join(one.caption for one in figures), alt)
+    return Figure(drawn, " ".join(one.caption for one in figures), alt)
 
 
 def size_of(svg: str) -> tuple[float, float]:
     """Width and height of a ``document`` in pixels."""
     wide, high = (svg.partition(f'{side}="')[2].partition('"')[0] for side in ("width", "height"))
     return float(wide), float(high)
-
-
-def figure(svg: str, caption: str, alt: str, rows: Iterable[Iterable[str]] = ()) -> Figure:
-    """``svg`` with its ``caption`` and ``alt`` text, neither of them empty, and its values."""
-    for what, text in (("caption", caption), ("alt", alt)):
-        if not isinstance(text, str) or not text.strip():
-            raise ReshardError(
-                f"a figure needs {what} text, not {short(text)}; say what the picture shows"
-            )
-    return Figure(svg, printable(caption), printable(alt), tuple(map(tuple, rows)))
 
 
 def html_table(rows: Sequence[Sequence[object]], style: str = "") -> str:

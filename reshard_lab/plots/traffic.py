@@ -31,7 +31,7 @@ def draw_traffic(plans: Plan | Traffic | Mapping[str, Plan | Traffic]) -> svg.Fi
         "a host. Outlined: the busiest sides of NICs, which no order of the transfers can beat."
     )
     alt = " ".join(_alt(name, t) for name, t in shown.items())
-    return svg.figure(_svg(shown, alt), caption, alt)
+    return svg.Figure(_svg(shown, alt), caption, alt)
 
 
 def _read(plans: Plan | Traffic | Mapping[str, Plan | Traffic]) -> dict[str, Traffic]:

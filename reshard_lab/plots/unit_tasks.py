@@ -44,7 +44,7 @@ def draw_unit_tasks(
     )
     if highlight is not None:
         caption += f" Outlined: unit task {highlight}."
-    return svg.figure(_svg(task, units, shown, axes, highlight, alt), caption, alt)
+    return svg.Figure(_svg(task, units, shown, axes, highlight, alt), caption, alt)
 
 
 def _svg(

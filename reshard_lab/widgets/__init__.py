@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from reshard_lab.widgets.layouts import layout_explorer
 from reshard_lab.widgets.measurement import measurement_explorer
-from reshard_lab.widgets.panel import Explorer, View, explorer
+from reshard_lab.widgets.panel import Explorer, View
 from reshard_lab.widgets.pipeline import pipeline_explorer
 from reshard_lab.widgets.plans import plan_explorer
 from reshard_lab.widgets.strategies import strategy_explorer, traffic_explorer
@@ -16,7 +16,6 @@ from reshard_lab.widgets.strategies import strategy_explorer, traffic_explorer
 __all__ = [
     "Explorer",
     "View",
-    "explorer",
     "layout_explorer",
     "measurement_explorer",
     "pipeline_explorer",

@@ -22,7 +22,7 @@ from reshard_lab.resharding import ReshardingTask, UnitTask, nic_hosts
 from reshard_lab.task_text import mesh_axes, parse_mesh, parse_meshes, parse_shape
 from reshard_lab.units import ITEMSIZE, format_bytes, format_seconds
 from reshard_lab.widgets.controls import menu, slider, text
-from reshard_lab.widgets.panel import Explorer, View, explorer
+from reshard_lab.widgets.panel import Explorer, View
 
 MOST_DEVICES = 256
 """Devices of a mesh: more are not drawn, and would not follow a slider."""
@@ -53,7 +53,7 @@ def layout_explorer(task: ReshardingTask | None = None, highlight: int = 0) -> E
     def draw(unit: int, axes: tuple[int, ...], **described: str) -> View:
         return _view(task_of(start.cluster, **described), unit, axes)
 
-    return explorer("layout explorer", groups, draw)
+    return Explorer("layout explorer", groups, draw)
 
 
 def _view(task: ReshardingTask, unit: int, axes: tuple[int, ...]) -> View:

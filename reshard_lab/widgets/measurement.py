@@ -9,7 +9,7 @@ from reshard_lab.errors import ReshardError
 from reshard_lab.plots.measured import Table, case_of, draw_measured, table_rows
 from reshard_lab.units import format_seconds
 from reshard_lab.widgets.controls import menu
-from reshard_lab.widgets.panel import Explorer, View, explorer
+from reshard_lab.widgets.panel import Explorer, View
 
 ALL = "all"
 _QUANTITIES = [("effective bandwidth", "bandwidth"), ("time", "time")]
@@ -41,7 +41,7 @@ def measurement_explorer(tables: Table | Mapping[str, Table], what: str = "bandw
     def draw(figure: str, case: str, method: str, what: str) -> View:
         return _view(figure, rows[figure], case, method, what)
 
-    return explorer("measurement explorer", groups, draw)
+    return Explorer("measurement explorer", groups, draw)
 
 
 def _view(

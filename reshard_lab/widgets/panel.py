@@ -56,10 +56,14 @@ Draw = Callable[..., View]
 
 
 class Explorer:
-    """Controls and the view drawn from them; made by ``explorer``.
+    """``groups`` of controls, and the view that ``draw`` makes of their values.
 
-    Setting the value of a control draws anew; ``set`` changes several with one drawing, and
-    ``close`` ends it.
+    play:
+        name of an ``IntSlider`` among the controls that gets buttons to play and stop.
+
+    Every control needs a ``description``. Setting the value of a control draws anew; ``set``
+    changes several with one drawing, and ``close`` ends it. Raises ``ReshardError`` if the first
+    view cannot be drawn; later ones show the text of the error in place.
     """
 
     def __init__(self, title: str, groups: Groups, draw: Draw, play: str | None = None) -> None:
@@ -68,6 +72,9 @@ class Explorer:
         self.controls: dict[str, Any] = {
             name: control for group in groups.values() for name, control in group.items()
         }
+        for name, control in self.controls.items():
+            if not getattr(control, "description", ""):
+                raise ReshardError(f"control {name!r} has no label; give it a description")
         self._draw = draw
         self._muted = False
         self._room = _Size(1.0, 0.0, 0.0)
@@ -87,7 +94,7 @@ class Explorer:
         rows = [bar, self.error, self.facts, self.picture, self.notes, self.show_table, self.table]
         self.box = widgets.VBox(rows)
         self.error.value = _error_html("")
-        self.view = self._made()
+        self.view = self._drawn()
         self._show()
         for control in self.controls.values():
             control.observe(self._changed, names="value")
@@ -137,14 +144,14 @@ class Explorer:
         if self._muted:
             return
         try:
-            self.view = self._made()
+            self.view = self._drawn()
         except ReshardError as error:
             self.error.value = _error_html(str(error))
             return
         self.error.value = _error_html("")
         self._show()
 
-    def _made(self) -> View:
+    def _drawn(self) -> View:
         """The view of the controls' values, which its settings may change once."""
         values = self._values()
         view = self._draw(**values)
@@ -216,22 +223,6 @@ class Explorer:
 
     def __repr__(self) -> str:
         return f"Explorer({self.title!r}: {self.figure.caption})"
-
-
-def explorer(title: str, groups: Groups, draw: Draw, play: str | None = None) -> Explorer:
-    """An explorer with ``groups`` of controls and the view that ``draw`` makes of their values.
-
-    play:
-        name of an ``IntSlider`` among the controls that gets buttons to play and stop.
-
-    Every control needs a ``description``. Raises ``ReshardError`` if the first view cannot be
-    drawn; later ones show the text of the error in place.
-    """
-    for group in groups.values():
-        for name, control in group.items():
-            if not getattr(control, "description", ""):
-                raise ReshardError(f"control {name!r} has no label; give it a description")
-    return Explorer(title, groups, draw, play)
 
 
 def table_html(rows: Sequence[Sequence[object]], title: str = "data") -> str:

@@ -8,7 +8,7 @@ from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.svg import stacked
 from reshard_lab.units import format_seconds, parse_seconds
 from reshard_lab.widgets.controls import checkbox, fine_slider, menu, slider, text
-from reshard_lab.widgets.panel import Explorer, View, explorer
+from reshard_lab.widgets.panel import Explorer, View
 
 _NONE = "nothing"
 _PIECES = {"interleaved_1f1b": 2}
@@ -48,7 +48,7 @@ def pipeline_explorer(
             "transfer_ms": fine_slider("c: a transfer (ms)", transfer_ms, 10.0),
         },
     }
-    return explorer("pipeline explorer", groups, _view)
+    return Explorer("pipeline explorer", groups, _view)
 
 
 def _view(

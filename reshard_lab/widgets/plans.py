@@ -17,7 +17,7 @@ from reshard_lab.strategies import STRATEGIES
 from reshard_lab.units import format_bytes, format_seconds
 from reshard_lab.widgets.controls import menu, slider
 from reshard_lab.widgets.layouts import task_controls, task_of
-from reshard_lab.widgets.panel import Explorer, View, explorer
+from reshard_lab.widgets.panel import Explorer, View
 
 MOST_TASKS = 1024
 """Unit tasks of a plan: more do not follow a slider."""
@@ -75,7 +75,7 @@ def plan_explorer(
         charts = {f"{a}, {b}": _chart(chosen_task, a, b, chunks) for a, b in wanted}
         return _view(charts, step)
 
-    shown = explorer("plan explorer", groups, draw, play="step")
+    shown = Explorer("plan explorer", groups, draw, play="step")
     shown.set(step=shown.controls["step"].max)  # all of it, before anybody steps through it
     return shown
 

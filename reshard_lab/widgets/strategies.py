@@ -25,7 +25,7 @@ from reshard_lab.units import (
     parse_bytes,
 )
 from reshard_lab.widgets.controls import menu, slider, text
-from reshard_lab.widgets.panel import Explorer, View, explorer
+from reshard_lab.widgets.panel import Explorer, View
 
 MOST_HOSTS, MOST_DEVICES, MOST_CHUNKS = 6, 4, 100
 _MOST_BYTES, _MOST_BPS = 2**50, 1.25e14
@@ -68,7 +68,7 @@ def strategy_explorer(
         },
         "Time": {"moment": slider(f"moment (of {STEPS})", STEPS // 2, 0, STEPS)},
     }
-    shown = explorer("strategy explorer", groups, _strategy_view, play="moment")
+    shown = Explorer("strategy explorer", groups, _strategy_view, play="moment")
     shown.player.interval = 250  # milliseconds a step: 12 s for all
     return shown
 
@@ -169,7 +169,7 @@ def traffic_explorer(
                 plans[name] = planned[key]
         return _traffic_view(plans)
 
-    return explorer("traffic explorer", groups, draw)
+    return Explorer("traffic explorer", groups, draw)
 
 
 def _named(tasks: Tasks) -> dict[str, ReshardingTask]:

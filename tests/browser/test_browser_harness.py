@@ -151,7 +151,7 @@ def draw(wide):
     drawn = svg.document(200, 60, [svg.rect(5, 5, wide, 50, fill=svg.fill(0))], words)
     return panel.View(svg.figure(drawn, words, words), [["wide"], [wide]])
 
-toy = panel.explorer("toy", {"": {"wide": controls.slider("width", 50, 10, 90)}}, draw)
+toy = panel.Explorer("toy", {"": {"wide": controls.slider("width", 50, 10, 90)}}, draw)
 toy
 """
 

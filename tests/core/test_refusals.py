@@ -183,7 +183,6 @@ NO_PICTURES = {"Figure", "LayoutPanel"}
 def test_pictures_of_other_things_are_refused(name):
     rest = {"draw_layout": [(4, 4)], "layout_svg": [[3]], "export": ["a.svg"]}
     rest["layout_panel"] = [3, (4,)]
-    rest["figure"] = ["caption", None]
     for given in KINDS:
         says("", getattr(plots, name), given, *rest.get(name, ()))
 

@@ -80,7 +80,7 @@ def test_a_png_has_the_colours_of_the_picture_at_twice_its_size(tmp_path):
     from reshard_lab.plots import svg
 
     cells = [svg.cell(0, 0, 10, 10, 0), svg.cell(10, 0, 10, 10, 4)]
-    figure = plots.figure(svg.document(20, 10, cells, "alt"), "two cells", "alt")
+    figure = plots.Figure(svg.document(20, 10, cells, "alt"), "two cells", "alt")
     image = pixels(export(figure, tmp_path / "a.png").read_bytes())
     assert image.shape[:2] == (20, 40)
     assert image[10, 10, :3].tolist() == [0xE6, 0x9F, 0x00]
@@ -92,7 +92,7 @@ def test_text_and_hatches_are_in_the_png():
     from reshard_lab.plots import svg
 
     def dark(parts: list[str]) -> int:
-        figure = plots.figure(svg.document(60, 20, parts, "alt"), "a", "alt")
+        figure = plots.Figure(svg.document(60, 20, parts, "alt"), "a", "alt")
         return int((pixels(png(figure, 1))[..., :3].sum(axis=-1) < 600).sum())
 
     assert dark([]) == 0

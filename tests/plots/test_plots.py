@@ -198,7 +198,7 @@ class Images(HTMLParser):
 
 
 def test_a_figure_carries_its_picture_caption_and_alt_text():
-    made = plots.figure("<svg>a &amp; b</svg>", 'one < "two"', "what <it> shows & says")
+    made = plots.Figure("<svg>a &amp; b</svg>", 'one < "two"', "what <it> shows & says")
     html = made._repr_html_()
     images = Images()
     images.feed(html)
@@ -212,7 +212,7 @@ def test_a_figure_carries_its_picture_caption_and_alt_text():
 @pytest.mark.parametrize(("caption", "alt", "what"), [("", "x", "caption"), ("x", " ", "alt")])
 def test_a_figure_without_words_is_refused(caption, alt, what):
     with pytest.raises(rl.ReshardError, match=f"a figure needs {what} text"):
-        plots.figure("<svg/>", caption, alt)
+        plots.Figure("<svg/>", caption, alt)
 
 
 def test_alt_text_says_who_holds_what(tmp_path):
@@ -234,7 +234,7 @@ from reshard_lab.plots.records import png
 task = paper.on_figure2("S01R", "RS0")
 made = [plots.draw_layouts(task), plots.draw_unit_tasks(task)]
 bars = [ChartBar("", "1", "a", 3.0, 2.5, 3.5, 3.0), ChartBar("", "2", "b", 2.0, 1.5, 2.5, 2.0)]
-made.append(plots.figure(bar_chart_svg(bars, ChartLabels(*"abcd"), "e"), "f", "e"))
+made.append(plots.Figure(bar_chart_svg(bars, ChartLabels(*"abcd"), "e"), "f", "e"))
 text = "".join(m._repr_html_() + repr(m) for m in made)
 print(hashlib.sha256(text.encode() + b"".join(map(png, made))).hexdigest())
 """

@@ -28,7 +28,7 @@ def toy(**more: str) -> panel.Explorer:
         "Numbers": {"size": controls.slider("size", 1, 0, 9)},
         "": {"words": controls.text("words", "some")},
     }
-    return panel.explorer("toy", groups, draw, **more)
+    return panel.Explorer("toy", groups, draw, **more)
 
 
 def shown(made: panel.Explorer) -> str:
@@ -81,13 +81,13 @@ def test_a_first_view_that_cannot_be_drawn_raises():
         "": {"size": controls.slider("size", 1, 0, 9), "words": controls.text("words", "bad")}
     }
     with pytest.raises(rl.ReshardError, match="worse"):
-        panel.explorer("toy", groups, draw)
+        panel.Explorer("toy", groups, draw)
 
 
 def test_every_control_needs_a_label():
     groups = {"": {"size": controls.slider("", 1, 0, 9)}}
     with pytest.raises(rl.ReshardError, match="control 'size' has no label"):
-        panel.explorer("toy", groups, draw)
+        panel.Explorer("toy", groups, draw)
 
 
 def test_a_view_may_move_the_ends_of_a_control():
@@ -105,7 +105,7 @@ def test_a_view_may_move_the_ends_of_a_control():
 
 def test_what_is_below_the_picture_stays_where_it_is_until_the_picture_is_a_much_smaller_one():
     groups = {"": {name: controls.slider(name, 1, 1, 400) for name in ("size", "tall")}}
-    made = panel.explorer("toy", groups, lambda size, tall: draw(size, "some", tall))
+    made = panel.Explorer("toy", groups, lambda size, tall: draw(size, "some", tall))
     rooms = []
     for tall, size in ((100, 1), (100, 9), (101, 1), (400, 1), (201, 1), (200, 1)):
         made.set(tall=tall, size=size)
@@ -123,7 +123,7 @@ def test_text_in_a_picture_stays_readable_in_a_narrow_page():
     assert "max-width:100%;height:auto;min-width:68px" in drawn  # 9/12 of 90
     tiny = svg.document(90, 20, [svg.label(0, 9, "tiny", 8), svg.label(30, 9, "word")], "alt")
     view = panel.View(svg.figure(tiny, "a caption", "alt"), [("size",)])
-    made = panel.explorer(
+    made = panel.Explorer(
         "toy", {"": {"size": controls.slider("size", 1, 0, 9)}}, lambda size: view
     )
     assert "min-width:90px" in made.picture.value  # it does not shrink
