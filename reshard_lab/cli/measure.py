@@ -22,10 +22,9 @@ from reshard_lab.cli.common import (
 from reshard_lab.cli.plans import plan_data
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_choice
-from reshard_lab.paper.compare import Case, compare, fit_one_transfer
 from reshard_lab.paper.figures import FIGURE5_STRATEGIES, LEAST_CHUNK, chunks_of
 from reshard_lab.paper.files import FigureTable
-from reshard_lab.paper.places import PLACES
+from reshard_lab.paper.measuring import Case, compare, fit_one_transfer
 from reshard_lab.paper.reproduce import Reproduction, reproduce
 from reshard_lab.planning import Plan, plan
 from reshard_lab.planning.explain import table
@@ -162,7 +161,7 @@ def add_reproduce(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("--out", default="out", metavar="DIR", help="folder written to (out)")
     place = "emulated or local (default: emulated where the machine allows it)"
-    parser.add_argument("--where", choices=PLACES, help=place)
+    parser.add_argument("--where", choices=POOL_TARGETS, help=place)
     patient = "measure only while other programs leave the cores idle"
     parser.add_argument("--patient", action="store_true", help=patient)
     size = parser.add_mutually_exclusive_group()

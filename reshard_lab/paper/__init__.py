@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from reshard_lab.paper.compare import Case, Fit, compare, fit_one_transfer
 from reshard_lab.paper.figures import (
     FIGURE5,
     FIGURE6,
@@ -15,7 +14,8 @@ from reshard_lab.paper.figures import (
     suite_cases,
     table2,
 )
-from reshard_lab.paper.here import (
+from reshard_lab.paper.measuring import Case, LinkFit, compare, fit_one_transfer
+from reshard_lab.paper.notebook import (
     Results,
     Skipped,
     gpus,
@@ -40,7 +40,7 @@ __all__ = [
     "FIGURE8",
     "SUITE",
     "Case",
-    "Fit",
+    "LinkFit",
     "Method",
     "Results",
     "Scale",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_int, need
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
-from reshard_lab.paper.compare import Case, compare
+from reshard_lab.paper.measuring import Case, MakeCluster, Measure, compare
 from reshard_lab.paper_cases import (
     FULL,
     SUITE,
@@ -23,11 +24,6 @@ from reshard_lab.resharding import ReshardingTask
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from reshard_lab.paper.compare import Measure
-
-    Make = Callable[[int, int], Cluster]
-    """``make(hosts, devices_per_host)``: a cluster to plan for, of that size or larger."""
 
 
 class Method(NamedTuple):
@@ -82,7 +78,7 @@ def p3(hosts: int, devices_per_host: int) -> Cluster:
 
 
 def figure5_cases(
-    make: Make = p3,
+    make: MakeCluster = p3,
     nbytes: int = 2**30,
     methods: Sequence[Method] = FIGURE5,
     chunk_nbytes: int = 1,
@@ -107,7 +103,7 @@ def figure5_cases(
 
 
 def suite_cases(
-    make: Make = p3,
+    make: MakeCluster = p3,
     scale: Scale = FULL,
     methods: Sequence[Method] = FIGURE6,
     chunk_nbytes: int = 1,
@@ -140,7 +136,7 @@ def chunks_of(task: ReshardingTask, chunk_nbytes: int) -> int:
 
 
 def figure5(
-    make: Make = p3,
+    make: MakeCluster = p3,
     nbytes: int = 2**30,
     methods: Sequence[Method] = FIGURE5,
     measure: Measure | None = None,
@@ -151,25 +147,18 @@ def figure5(
 
 
 def figure6(
-    make: Make = p3,
+    make: MakeCluster = p3,
     scale: Scale = FULL,
     methods: Sequence[Method] = FIGURE6,
     measure: Measure | None = None,
     chunk_nbytes: int = 1,
 ) -> pd.DataFrame:
-    """Figure 6 as rows (see ``compare``): the nine cases of table 2 by strategy."""
+    """The nine cases of table 2 by strategy as rows (see ``compare``); figure 8: by schedule."""
     return compare(suite_cases(make, scale, methods, chunk_nbytes), measure)
 
 
-def figure8(
-    make: Make = p3,
-    scale: Scale = FULL,
-    methods: Sequence[Method] = FIGURE8,
-    measure: Measure | None = None,
-    chunk_nbytes: int = 1,
-) -> pd.DataFrame:
-    """Figure 8 as rows (see ``compare``): the nine cases of table 2 by schedule."""
-    return compare(suite_cases(make, scale, methods, chunk_nbytes), measure)
+figure8 = partial(figure6, methods=FIGURE8)
+"""``figure6`` with the methods of figure 8: the nine cases by schedule (section 5.3.1)."""
 
 
 def _cases(

@@ -6,8 +6,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from reshard_lab.errors import ReshardError, check_int, need, short
+from reshard_lab.paper.measuring import fastest_emulation
 from reshard_lab.paper.pipelines import FIGURE9, Level
-from reshard_lab.paper.places import emulated
 from reshard_lab.units import format_bytes, format_seconds, parse_seconds
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def overlap_levels(
     if not (on is None or isinstance(on, EmulatedCluster)):
         raise ReshardError(f"on must be an open EmulatedCluster, not {short(on)}")
     rows = []
-    with emulated(stages, 2) if on is None else nullcontext(on) as place:
+    with fastest_emulation(stages, 2) if on is None else nullcontext(on) as place:
         nbytes = transfer * ahead * place.cluster.nic_Bps
         sequence = round(nbytes / _TOKEN_BYTES)
         if not 2 <= sequence <= _LONGEST:

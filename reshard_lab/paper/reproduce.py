@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, check_bool, check_choice, check_path, need
-from reshard_lab.paper.compare import compare
 from reshard_lab.paper.figures import (
     FIGURE5,
     FIGURE6,
@@ -17,8 +16,14 @@ from reshard_lab.paper.figures import (
     suite_cases,
 )
 from reshard_lab.paper.files import FigureTable, stamp_rows, write_figure
+from reshard_lab.paper.measuring import (
+    MeasuringTarget,
+    choose_target,
+    compare,
+    label_of,
+    open_target,
+)
 from reshard_lab.paper.pipelines import figure4, figure7, figure9
-from reshard_lab.paper.places import Place, find_place, label_of, opened
 from reshard_lab.paper.throughput import (
     TITLE7,
     TITLE9,
@@ -69,7 +74,7 @@ METHODS = tuple(dict.fromkeys((*FIGURE6, *FIGURE8)))
 class Reproduction(NamedTuple):
     """What a reproduction gave."""
 
-    place: Place
+    place: MeasuringTarget
     environment: dict[str, Any]
     label: str
     """Backend, link, machine, and where the predictions come from; stands on everything."""
@@ -97,10 +102,10 @@ def reproduce(
     folder = _folder(out)
     tqdm = need("tqdm", "run", "a progress bar").tqdm
     need("pandas", "notebooks", "a reproduction"), need("resvg_py", "notebooks", "a picture")
-    name, why = find_place(where)
+    name, why = choose_target(where)
     how = SIZES[name, size]
     tables = simulated(folder)
-    with opened(name, why, how.nbytes, how.repeats, how.warmup, patient) as (place, done):
+    with open_target(name, why, how.nbytes, how.repeats, how.warmup, patient) as (place, done):
         figure5 = figure5_cases(place.make, how.nbytes, FIGURE5, how.chunk_nbytes)
         suite = suite_cases(place.make, how.scale, METHODS, how.chunk_nbytes)
         total = len(figure5) + len(suite)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import reshard_lab as rl
 from reshard_lab import paper, teaching
-from reshard_lab.paper import figures
-from reshard_lab.paper.compare import Fit
+from reshard_lab.paper import figures, measuring
+from reshard_lab.paper.measuring import LinkFit
 from reshard_lab.paper_cases import FULL, SUITE, case_devices_per_host
 from support.reference_cases import read
 
@@ -221,7 +221,7 @@ def test_a_fit_gives_back_the_transfer_it_comes_from():
     fit = paper.fit_one_transfer(measure, 1000)
     (plan,) = plans
     assert [(t.path, t.nbytes) for t in plan.transfers] == [((0, 1), 1000)]
-    assert fit == Fit(1000, 0.5)
+    assert fit == LinkFit(1000, 0.5)
     cluster = fit.cluster(hosts=2, devices_per_host=2)
     assert cluster.hop_s(0, 2, 1000) == cluster.hop_s(0, 1, 1000) == pytest.approx(0.5)
     assert str(fit) == ("16 kbit/s on every link, no latency: one transfer of 1000 B in 500 ms")
@@ -371,19 +371,16 @@ def test_reproduce_writes_tables_pictures_and_stamps(tmp_path, capsys, monkeypat
 
 
 def test_without_namespaces_figures_are_measured_on_loopback_and_say_why(monkeypatch):
-    from reshard_lab.paper.places import find_place
-    from reshard_lab.runtime import network
 
-    monkeypatch.setattr(network, "refused", lambda: None)
-    assert find_place(None) == ("emulated", "")
-    monkeypatch.setattr(network, "refused", lambda: "not permitted")
-    assert find_place(None) == ("local", "Not on an emulated cluster: not permitted.")
-    assert find_place("emulated") == ("emulated", "")
+    monkeypatch.setattr(measuring, "refused", lambda: None)
+    assert measuring.choose_target(None) == ("emulated", "")
+    monkeypatch.setattr(measuring, "refused", lambda: "not permitted")
+    assert measuring.choose_target(None) == ("local", "Not on an emulated cluster: not permitted.")
+    assert measuring.choose_target("emulated") == ("emulated", "")
 
 
 def test_patience_waits_for_idle_cores_and_measures_again_if_they_were_not(monkeypatch):
-    from reshard_lab.paper import places
-    from reshard_lab.runtime import measure
+    from reshard_lab.paper import measuring
 
     # How busy others are at each look: before (two calm ones in a row), then after the work.
     looks = iter([0.5, 0.0, 0.5, 0.1, 0.0, 0.9, 0.0, 0.1, 0.2])
@@ -397,25 +394,25 @@ def test_patience_waits_for_idle_cores_and_measures_again_if_they_were_not(monke
         return tuple(ticks)
 
     cpu_ticks.calls = 0
-    monkeypatch.setattr(measure, "cpu_ticks", cpu_ticks)
-    monkeypatch.setattr(places, "_LOOK_S", 0.0)
+    monkeypatch.setattr(measuring, "cpu_ticks", cpu_ticks)
+    monkeypatch.setattr(measuring, "_LOOK_S", 0.0)
     results = iter(["disturbed", "calm"])
-    assert places.when_idle(lambda plan: (plan, next(results)))("plan") == ("plan", "calm")
+    assert measuring.when_idle(lambda plan: (plan, next(results)))("plan") == ("plan", "calm")
     assert next(looks, None) is None
-    monkeypatch.setattr(places, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(measuring, "_PATIENCE_S", 0.0)
     with pytest.raises(rl.ReshardError, match="other programs keep the cores busy"):
-        places.when_idle(lambda: None)()
-    monkeypatch.setattr(places, "_PATIENCE_S", 60.0)
-    monkeypatch.setattr(measure, "cpu_ticks", lambda: None)
+        measuring.when_idle(lambda: None)()
+    monkeypatch.setattr(measuring, "_PATIENCE_S", 60.0)
+    monkeypatch.setattr(measuring, "cpu_ticks", lambda: None)
     with pytest.raises(rl.ReshardError, match="does not say how busy its cores are"):
-        places.when_idle(lambda: None)()
+        measuring.when_idle(lambda: None)()
 
 
 def test_a_machine_that_carries_no_speed_is_told_so(monkeypatch):
-    from reshard_lab.paper import places
-    from reshard_lab.runtime import emulated, network
+    from reshard_lab.paper import measuring
+    from reshard_lab.runtime import emulated
 
-    monkeypatch.setattr(network, "refused", lambda: None)
+    monkeypatch.setattr(measuring, "refused", lambda: None)
     tried = []
 
     def refuse(self):
@@ -424,22 +421,22 @@ def test_a_machine_that_carries_no_speed_is_told_so(monkeypatch):
 
     monkeypatch.setattr(emulated.EmulatedCluster, "__enter__", refuse)
     text = "no speed of 400Mbit, 200Mbit can be emulated here: .* carry more; or wait for "
-    with pytest.raises(rl.ReshardError, match=text), places.opened("emulated", "", 1, 1, 0):
+    with pytest.raises(rl.ReshardError, match=text), measuring.open_target("emulated", "", 1, 1, 0):
         raise AssertionError("not reached")
     assert tried == [50e6, 25e6]
 
 
 def test_what_fails_for_another_reason_is_not_taken_for_a_slow_machine(monkeypatch):
-    from reshard_lab.paper import places
-    from reshard_lab.runtime import emulated, network
+    from reshard_lab.paper import measuring
+    from reshard_lab.runtime import emulated
 
     def fail(self):
         raise rl.ReshardError("the process of the pool ended unexpectedly")
 
-    monkeypatch.setattr(network, "refused", lambda: None)
+    monkeypatch.setattr(measuring, "refused", lambda: None)
     monkeypatch.setattr(emulated.EmulatedCluster, "__enter__", fail)
     said = pytest.raises(rl.ReshardError, match=r"^the process of the pool ended")
-    with said, places.opened("emulated", "", 1, 1, 0):
+    with said, measuring.open_target("emulated", "", 1, 1, 0):
         raise AssertionError("not reached")
 
 

@@ -153,7 +153,7 @@ def test_transfers_that_take_no_time(transfer):
     ],
 )
 def test_levels_that_cannot_be_measured_start_no_cluster(monkeypatch, options, text):
-    monkeypatch.setattr("reshard_lab.paper.overlap.emulated", None)
+    monkeypatch.setattr("reshard_lab.paper.overlap.fastest_emulation", None)
     with pytest.raises(rl.ReshardError, match=text):
         overlap_levels(**options)
 

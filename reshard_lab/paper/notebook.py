@@ -10,19 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reshard_lab.errors import ReshardError, check_choice, need
-from reshard_lab.paper.compare import Case, compare
 from reshard_lab.paper.files import check_rows, stamp_rows
+from reshard_lab.paper.measuring import (
+    Case,
+    MakeCluster,
+    choose_target,
+    compare,
+    label_of,
+    open_target,
+)
 from reshard_lab.paper.overlap import overlap_levels
 from reshard_lab.paper.pipelines import several
-from reshard_lab.paper.places import find_place, label_of, opened
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import Measurement, run
 from reshard_lab.runtime.context import devices_of
+from reshard_lab.runtime.emulated import SlowError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from reshard_lab.paper.figures import Make
 
 T = TypeVar("T")
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -60,7 +65,7 @@ class Skipped:
 
 
 def measure_here(
-    cases: Callable[[Make], Iterable[Case]],
+    cases: Callable[[MakeCluster], Iterable[Case]],
     repeats: int = 3,
     warmup: int = 1,
     where: str | None = None,
@@ -70,9 +75,7 @@ def measure_here(
     On an emulated cluster; over loopback where this machine refuses namespaces or is too busy to
     carry the speed of the NICs, and then the label says so. ``where``: one of the two and no other.
     """
-    from reshard_lab.runtime.emulated import SlowError
-
-    name, why = find_place(where)
+    name, why = choose_target(where)
     try:
         return _measure(cases, name, why, repeats, warmup)
     except SlowError as error:  # raised on entry, before anything is measured
@@ -88,9 +91,9 @@ def _reason(error: ReshardError) -> str:
 
 
 def _measure(
-    cases: Callable[[Make], Iterable[Case]], name: str, why: str, repeats: int, warmup: int
+    cases: Callable[[MakeCluster], Iterable[Case]], name: str, why: str, repeats: int, warmup: int
 ) -> Results:
-    with opened(name, why, _FIT, repeats, warmup) as (place, done):
+    with open_target(name, why, _FIT, repeats, warmup) as (place, done):
         frame = compare(cases(place.make), place.measure)
     environment, label = label_of(place, done)
     return Results(stamp_rows(frame, label, environment), label, name)
@@ -145,9 +148,7 @@ def on_this_machine(work: Callable[[str], T]) -> T:
     For what starts processes of its own, such as ``lambda where: run(plan, where)``; its result
     says where it ran, and a line that is printed why not on an emulated cluster.
     """
-    from reshard_lab.runtime.emulated import SlowError
-
-    name, why = find_place(None)
+    name, why = choose_target(None)
     try:
         if name == "emulated":
             return work(name)
@@ -159,9 +160,7 @@ def on_this_machine(work: Callable[[str], T]) -> T:
 
 def overlap_here(**how: Any) -> Results | Skipped:
     """``overlap_levels(**how)`` in few columns, where this machine can emulate a cluster now."""
-    from reshard_lab.runtime.emulated import SlowError
-
-    name, why = find_place(None)
+    name, why = choose_target(None)
     if name != "emulated":
         return Skipped(why)
     try:

@@ -1,42 +1,157 @@
-"""Where figures are measured: on an emulated cluster where that is allowed, else on loopback."""
+"""Measuring plans: a row a plan, predicted beside measured, on an emulated cluster or loopback."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, check_choice
-from reshard_lab.paper.compare import Fit, fit_one_transfer
-from reshard_lab.units import format_rate
+from reshard_lab.errors import ReshardError, check_choice, need
+from reshard_lab.layout import Layout
+from reshard_lab.mesh import Mesh
+from reshard_lab.planning import Plan, plan
+from reshard_lab.resharding import ReshardingTask
+from reshard_lab.runtime import EmulatedCluster, Measurement, Pool
+from reshard_lab.runtime.emulated import SlowError
+from reshard_lab.runtime.launch import POOL_TARGETS
+from reshard_lab.runtime.measure import cpu_share, cpu_ticks
+from reshard_lab.runtime.network import need_namespaces, refused
+from reshard_lab.simulation import simulate
+from reshard_lab.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from reshard_lab.paper.compare import Measure
-    from reshard_lab.paper.figures import Make
-    from reshard_lab.planning import Plan
-    from reshard_lab.runtime import EmulatedCluster, Measurement
+    import pandas as pd
 
+Measure = Callable[[Plan], Measurement]
+"""Carries a plan out and times it, such as ``Pool.run``."""
+MakeCluster = Callable[[int, int], Cluster]
+"""``make(hosts, devices_per_host)``: a cluster to plan for, of that size or larger."""
 T = TypeVar("T")
 HOSTS, DEVICES_PER_HOST = 5, 4
 """Hold every point of figure 5 and every case of table 2."""
 NICS = ("400Mbit", "200Mbit")
 """Speeds to emulate, the first that the machine carries; above, two cores make the times."""
-PLACES = ("emulated", "local")
 IDLE = 0.12
 """Share of the cores that others may keep busy."""
 _LOOK_S, _PATIENCE_S = 0.5, 3600.0
 _LIMIT = 0.9  # share of the cores from which they may make the times
 
 
-class Place(NamedTuple):
+class Case(NamedTuple):
+    """One bar of a figure: its labels, and the plan behind it."""
+
+    labels: Mapping[str, Any]
+    plan: Plan
+
+
+def compare(
+    cases: Iterable[Case],
+    measure: Measure | None = None,
+    progress: Callable[[Case], object] | None = None,
+) -> pd.DataFrame:
+    """One row a case: labels, predicted and simulated time, bound; with ``measure`` also measured.
+
+    Cases with the same tensors and transfers are measured once: they are the same run. Columns
+    ``*_s`` are seconds, ``*_Gbps`` the tensor's bits over that time (section 5); the whiskers
+    ``low_Gbps`` and ``high_Gbps`` are of the slowest and the fastest run. ``progress`` is called
+    after each case.
+    """
+    rows = []
+    done: dict[tuple[object, ...], Measurement] = {}
+    for case in cases:
+        run = (case.plan.tasks, case.plan.transfers, case.plan.ordered)
+        if measure is not None and run not in done:
+            done[run] = measure(case.plan)
+        rows.append(_row(case, done.get(run)))
+        if progress is not None:
+            progress(case)
+    return need("pandas", "notebooks", "a table").DataFrame(rows)
+
+
+def _row(case: Case, measured: Measurement | None) -> dict[str, Any]:
+    made = case.plan
+    simulated_s = simulate(made).duration_s
+    row = {
+        **case.labels,
+        "strategy": made.strategy,
+        "scheduler": made.scheduler,
+        "chunks": made.chunks,
+        "nbytes": made.nbytes,
+        "unit_tasks": len(made.units),
+        "predicted_s": made.makespan_s,
+        "lower_bound_s": made.lower_bound_s,
+        "simulated_s": simulated_s,
+        "predicted_Gbps": _gbps(made.nbytes, made.makespan_s),
+        "simulated_Gbps": _gbps(made.nbytes, simulated_s),
+        "bound_Gbps": _gbps(made.nbytes, made.lower_bound_s),
+    }
+    if measured is not None:
+        times = measured.times_s
+        row |= {
+            "measured_s": measured.median_s,
+            "fastest_s": min(times),
+            "slowest_s": max(times),
+            "runs": len(times),
+            "measured_over_predicted": measured.median_s / made.makespan_s,
+            "measured_over_simulated": measured.median_s / simulated_s,
+            "measured_Gbps": _gbps(made.nbytes, measured.median_s),
+            "low_Gbps": _gbps(made.nbytes, max(times)),
+            "high_Gbps": _gbps(made.nbytes, min(times)),
+            "verified": measured.verified,
+            "cpu_share": measured.environment.get("cpu_share"),
+        }
+    return row
+
+
+def _gbps(nbytes: int, seconds: float) -> float:
+    """Effective bandwidth of section 5: bits of the tensor over the time."""
+    return 8 * nbytes / seconds / 1e9 if seconds > 0 else float("inf")
+
+
+class LinkFit(NamedTuple):
+    """The speed of a link, from one measured transfer: bytes over time, no latency."""
+
+    nbytes: int
+    seconds: float
+    """Median time of the transfer."""
+
+    @property
+    def bandwidth_Bps(self) -> float:
+        """Bytes a second."""
+        return self.nbytes / self.seconds
+
+    def cluster(self, hosts: int, devices_per_host: int) -> Cluster:
+        """A cluster whose every link, inside hosts too, has the measured rate."""
+        rate = self.bandwidth_Bps
+        return Cluster(hosts, devices_per_host, rate, nic_latency=0, intra=rate, intra_latency=0)
+
+    def __str__(self) -> str:
+        return (
+            f"{format_rate(self.bandwidth_Bps)} on every link, no latency: one transfer of "
+            f"{format_bytes(self.nbytes)} in {format_seconds(self.seconds)}"
+        )
+
+
+def fit_one_transfer(measure: Measure, nbytes: int) -> LinkFit:
+    """Measure one transfer of ``nbytes`` from device 0 to device 1, and fit a rate to it."""
+    cluster = Cluster(hosts=2, devices_per_host=1)
+    src, dst = (Layout(Mesh([device]), "R") for device in (0, 1))
+    task = ReshardingTask((nbytes,), "uint8", src, dst, cluster)
+    measured = measure(plan(task, strategy="send_recv"))
+    if not measured.verified:
+        raise ReshardError("the transfer that the cluster is fitted from did not arrive right")
+    return LinkFit(nbytes, measured.median_s)
+
+
+class MeasuringTarget(NamedTuple):
     """Somewhere to measure plans, and what to predict with."""
 
     name: str
     """``"emulated"`` or ``"local"``."""
     measure: Measure
-    make: Make
+    make: MakeCluster
     """The cluster to plan for."""
     predicted: str
     """What predictions rest on, in words."""
@@ -46,12 +161,10 @@ class Place(NamedTuple):
     """The same in numbers."""
 
 
-def find_place(name: str | None) -> tuple[str, str]:
+def choose_target(name: str | None) -> tuple[str, str]:
     """The place called ``name`` (None: the best that this machine allows), and why, in words."""
-    from reshard_lab.runtime.network import refused
-
     if name is not None:
-        return check_choice("place to measure", name, PLACES), ""
+        return check_choice("place to measure", name, POOL_TARGETS), ""
     reason = refused()
     if reason is None:
         return "emulated", ""
@@ -59,9 +172,9 @@ def find_place(name: str | None) -> tuple[str, str]:
 
 
 @contextmanager
-def opened(
+def open_target(
     name: str, why: str, nbytes: int, repeats: int, warmup: int, patient: bool = False
-) -> Iterator[tuple[Place, list[Measurement]]]:
+) -> Iterator[tuple[MeasuringTarget, list[Measurement]]]:
     """The place, its processes running, and a list of what will have been measured.
 
     nbytes:
@@ -71,7 +184,7 @@ def opened(
     """
     done: list[Measurement] = []
     calm = when_idle if patient else _at_once
-    with emulated(patient=patient) if name == "emulated" else _local() as pool:
+    with fastest_emulation(patient=patient) if name == "emulated" else _local() as pool:
         run = calm(lambda made: pool.run(made, repeats=repeats, warmup=warmup))
 
         def measure(made: Plan) -> Measurement:
@@ -84,7 +197,7 @@ def opened(
             yield _on_loopback(fit_one_transfer(measure, nbytes), why, measure), done
 
 
-def label_of(place: Place, done: Sequence[Measurement]) -> tuple[dict[str, Any], str]:
+def label_of(place: MeasuringTarget, done: Sequence[Measurement]) -> tuple[dict[str, Any], str]:
     """The environment of all that was measured, and in words what was measured where.
 
     Backend, link, machine, how busy the cores were at most, and what predictions rest on: what
@@ -112,7 +225,6 @@ def when_idle(work: Callable[..., T]) -> Callable[..., T]:
     What counts is whether others keep the cores busy, never what was measured. Raises ReshardError
     if they do for more than an hour.
     """
-    from reshard_lab.runtime.measure import cpu_share, cpu_ticks
 
     def busy() -> float:
         before = cpu_ticks()
@@ -140,7 +252,7 @@ def _at_once(work: Callable[..., T]) -> Callable[..., T]:
 
 
 @contextmanager
-def emulated(
+def fastest_emulation(
     hosts: int = HOSTS, devices_per_host: int = DEVICES_PER_HOST, patient: bool = False
 ) -> Iterator[EmulatedCluster]:
     """The fastest emulated cluster of ``NICS`` that the machine carries.
@@ -148,9 +260,6 @@ def emulated(
     patient:
         look what it carries while no other program keeps the cores busy (see ``when_idle``).
     """
-    from reshard_lab.runtime.emulated import EmulatedCluster, SlowError
-    from reshard_lab.runtime.network import need_namespaces
-
     need_namespaces()
     calm = when_idle if patient else _at_once
     with ExitStack() as stack:
@@ -175,15 +284,13 @@ def emulated(
 
 
 def _local() -> Any:
-    from reshard_lab.runtime import Pool
-
     return Pool(devices=16)
 
 
-def _on_emulated(cluster: Any, measure: Measure) -> Place:
+def _on_emulated(cluster: Any, measure: Measure) -> MeasuringTarget:
     described: Cluster = cluster.cluster
     share = cluster.probe.share
-    return Place(
+    return MeasuringTarget(
         "emulated",
         measure,
         lambda hosts, devices: described,
@@ -194,9 +301,9 @@ def _on_emulated(cluster: Any, measure: Measure) -> Place:
     )
 
 
-def _on_loopback(fit: Fit, why: str, measure: Measure) -> Place:
+def _on_loopback(fit: LinkFit, why: str, measure: Measure) -> MeasuringTarget:
     caution = "Here every link is carried by the same cores, which such a prediction does not know."
-    return Place(
+    return MeasuringTarget(
         "local",
         measure,
         fit.cluster,

@@ -10,8 +10,8 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab import paper, teaching
-from reshard_lab.paper import here, places
-from reshard_lab.paper.places import Place
+from reshard_lab.paper import measuring, notebook
+from reshard_lab.paper.measuring import MeasuringTarget
 from reshard_lab.runtime.emulated import SlowError
 from support.paths import ROOT
 
@@ -27,7 +27,7 @@ class Fake:
         self.slow, self.asked = slow, []
 
     @contextmanager
-    def opened(self, name, why, nbytes, repeats, warmup):
+    def open_target(self, name, why, nbytes, repeats, warmup):
         self.asked.append((name, why))
         if name in self.slow:
             raise SlowError("the NICs carry too little; use a slower nic, or fewer hosts")
@@ -44,7 +44,7 @@ class Fake:
         def make(hosts, devices):
             return teaching.model_cluster(hosts, devices)
 
-        yield Place(name, measure, make, "nothing", why, {}), done
+        yield MeasuringTarget(name, measure, make, "nothing", why, {}), done
 
 
 def cases(make):
@@ -53,8 +53,8 @@ def cases(make):
 
 def test_plans_are_measured_where_the_machine_allows_it(monkeypatch):
     fake = Fake()
-    monkeypatch.setattr(here, "opened", fake.opened)
-    monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
+    monkeypatch.setattr(notebook, "open_target", fake.open_target)
+    monkeypatch.setattr(notebook, "choose_target", lambda where: ("emulated", ""))
     made = paper.measure_here(cases)
     assert fake.asked == [("emulated", "")]
     assert made.place == "emulated"
@@ -68,8 +68,8 @@ def test_plans_are_measured_where_the_machine_allows_it(monkeypatch):
 
 def test_a_machine_too_busy_to_emulate_measures_over_loopback_and_says_so(monkeypatch):
     fake = Fake(slow=("emulated",))
-    monkeypatch.setattr(here, "opened", fake.opened)
-    monkeypatch.setattr(here, "find_place", lambda where: (where or "emulated", ""))
+    monkeypatch.setattr(notebook, "open_target", fake.open_target)
+    monkeypatch.setattr(notebook, "choose_target", lambda where: (where or "emulated", ""))
     made = paper.measure_here(cases)
     assert made.place == "local"
     assert made.label.endswith("Not on an emulated cluster: the NICs carry too little.")
@@ -78,7 +78,7 @@ def test_a_machine_too_busy_to_emulate_measures_over_loopback_and_says_so(monkey
 
 
 def test_what_starts_processes_of_its_own_finds_its_place(monkeypatch, capsys):
-    monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
+    monkeypatch.setattr(notebook, "choose_target", lambda where: ("emulated", ""))
     assert paper.on_this_machine(str.upper) == "EMULATED"
 
     def busy(where):
@@ -92,23 +92,25 @@ def test_what_starts_processes_of_its_own_finds_its_place(monkeypatch, capsys):
     assert capsys.readouterr().out == ""
     assert paper.on_this_machine(busy) == "local"
     assert capsys.readouterr().out == "Not on an emulated cluster: too busy.\n"
-    monkeypatch.setattr(here, "find_place", lambda where: ("local", "It is refused."))
+    monkeypatch.setattr(notebook, "choose_target", lambda where: ("local", "It is refused."))
     assert paper.on_this_machine(busy) == "local"
     assert capsys.readouterr().out == "It is refused.\n"
-    monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
+    monkeypatch.setattr(notebook, "choose_target", lambda where: ("emulated", ""))
     with pytest.raises(rl.ReshardError, match="a mistake"):
         paper.on_this_machine(broken)
 
 
 def test_overlap_is_measured_or_skipped(monkeypatch):
-    monkeypatch.setattr(here, "find_place", lambda where: ("local", "Not on an emulated cluster."))
+    monkeypatch.setattr(
+        notebook, "choose_target", lambda where: ("local", "Not on an emulated cluster.")
+    )
     assert repr(paper.overlap_here()) == "skipped: Not on an emulated cluster."
-    monkeypatch.setattr(here, "find_place", lambda where: ("emulated", ""))
+    monkeypatch.setattr(notebook, "choose_target", lambda where: ("emulated", ""))
 
     def slow(**how):
         raise SlowError("too busy; use a slower nic")
 
-    monkeypatch.setattr(here, "overlap_levels", slow)
+    monkeypatch.setattr(notebook, "overlap_levels", slow)
     assert repr(paper.overlap_here()) == "skipped: too busy"
     names = ["level", "about", "simulated_s", "measured_s", "fastest_s", "slowest_s", "ratio"]
     row = dict(zip(names[1:], ["x", 1.0, 1.0, 1.0, 1.0, 1.0], strict=True))
@@ -116,11 +118,11 @@ def test_overlap_is_measured_or_skipped(monkeypatch):
         row | {"level": str(i), "label": f"a machine, {said}", "verified": said == "sure"}
         for i, said in enumerate(["sure", "sure", "not sure"])
     ]
-    monkeypatch.setattr(here, "overlap_levels", lambda **how: pd.DataFrame(rows))
+    monkeypatch.setattr(notebook, "overlap_levels", lambda **how: pd.DataFrame(rows))
     made = paper.overlap_here(repeats=2)
     assert made.frame.columns.tolist() == names[1:]
     assert made.label == "a machine, sure (2: no data, so not verified)"
-    monkeypatch.setattr(here, "overlap_levels", lambda **how: pd.DataFrame(rows[:2]))
+    monkeypatch.setattr(notebook, "overlap_levels", lambda **how: pd.DataFrame(rows[:2]))
     assert paper.overlap_here().label == "a machine, sure"
 
 
@@ -167,19 +169,19 @@ def test_results_that_were_not_recorded():
 def test_gpus_are_used_where_there_are_enough(monkeypatch):
     plan = rl.plan(paper.suite_task(7))  # 12 devices
     asked = []
-    monkeypatch.setattr(here, "run", lambda *given: asked.append(given) or "measured")
+    monkeypatch.setattr(notebook, "run", lambda *given: asked.append(given) or "measured")
     for found, words in ((0, "no GPU"), (1, "one GPU"), (11, "11 GPUs")):
-        monkeypatch.setattr(here, "gpus", lambda found=found: ("H100",) * found)
+        monkeypatch.setattr(notebook, "gpus", lambda found=found: ("H100",) * found)
         skipped = repr(paper.on_gpus(plan))
         assert skipped == f"skipped: the plan has 12 devices, and this machine has {words}"
     assert not asked
-    monkeypatch.setattr(here, "gpus", lambda: ("H100",) * 12)
+    monkeypatch.setattr(notebook, "gpus", lambda: ("H100",) * 12)
     assert paper.on_gpus(plan, repeats=5) == "measured"
     assert asked == [(plan, "torchrun", 5, 3)]
 
 
 def test_recorded_gpu_results_are_shown_when_there_are_any(monkeypatch, tmp_path):
-    monkeypatch.setattr(here, "_RESULTS", (tmp_path / "none", tmp_path))
+    monkeypatch.setattr(notebook, "_RESULTS", (tmp_path / "none", tmp_path))
     assert repr(paper.recorded_on_gpus()) == (
         "skipped: nothing measured on a GPU has been recorded"
     )
@@ -215,21 +217,21 @@ noted = []
 @pytest.fixture
 def clusters(monkeypatch):
     noted.clear()
-    monkeypatch.setattr("reshard_lab.runtime.emulated.EmulatedCluster", FakeCluster)
-    monkeypatch.setattr("reshard_lab.runtime.network.need_namespaces", lambda: None)
+    monkeypatch.setattr(measuring, "EmulatedCluster", FakeCluster)
+    monkeypatch.setattr(measuring, "need_namespaces", lambda: None)
 
 
 def test_the_fastest_cluster_that_is_carried_is_entered_and_left(clusters, monkeypatch):
-    with places.emulated(2, 1) as found:
+    with measuring.fastest_emulation(2, 1) as found:
         assert found.nic == "200Mbit" and found.is_open
     assert not found.is_open
     assert noted == ["enter 400Mbit", "enter 200Mbit", "exit 200Mbit"]
-    with pytest.raises(SlowError, match="mine"), places.emulated(2, 1) as found:
+    with pytest.raises(SlowError, match="mine"), measuring.fastest_emulation(2, 1) as found:
         raise SlowError("mine")  # is not taken for one of the cluster's
     assert not found.is_open and noted[3:] == noted[:3]
     monkeypatch.setattr(FakeCluster, "carried", "none")
     text = "no speed of 400Mbit, 200Mbit can be emulated here: the NICs carry less than 200Mbit; or"
-    with pytest.raises(SlowError, match=text), places.emulated(2, 1):
+    with pytest.raises(SlowError, match=text), measuring.fastest_emulation(2, 1):
         raise AssertionError("not reached")
 
 
@@ -241,10 +243,10 @@ def test_patience_is_for_what_is_measured_on_entry(clusters, monkeypatch):
         noted.append(next(busy))
         return noted[-1]
 
-    monkeypatch.setattr(places, "_LOOK_S", 0.0)
-    monkeypatch.setattr("reshard_lab.runtime.measure.cpu_ticks", lambda: (1, 1))
-    monkeypatch.setattr("reshard_lab.runtime.measure.cpu_share", share)
-    with places.emulated(2, 1, patient=True) as found:
+    monkeypatch.setattr(measuring, "_LOOK_S", 0.0)
+    monkeypatch.setattr(measuring, "cpu_ticks", lambda: (1, 1))
+    monkeypatch.setattr(measuring, "cpu_share", share)
+    with measuring.fastest_emulation(2, 1, patient=True) as found:
         assert found.is_open
     assert noted == [
         *(0.9, 0.0, 0.0, "enter 400Mbit", 0.9),  # too slow, but others were at work
@@ -296,8 +298,8 @@ def test_a_notebook_with_a_warning_is_not_stored():
 )
 def test_a_label_says_how_busy_the_cores_were(shares, words):
     stamp = {"link": "a link", "cpu": "a processor"}
-    place = Place("local", None, None, "a guess", "", {})
+    place = MeasuringTarget("local", None, None, "a guess", "", {})
     done = [SimpleNamespace(environment=stamp | {"cpu_share": share}) for share in shares]
-    environment, label = places.label_of(place, done)
+    environment, label = measuring.label_of(place, done)
     assert words in label
     assert environment["cpu_share"] == (None if None in shares else max(shares))
