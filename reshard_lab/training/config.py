@@ -89,7 +89,7 @@ class TrainingConfig:
         count, chunks = len(self.model.layers), self.checked.lists.model_chunks
         if chunks > count:
             raise ReshardError(
-                f"the schedule has {chunks} pieces of the model, but the model has {count} layers; "
+                f"the schedule has {chunks} model chunks, but the model has {count} layers; "
                 "use fewer stages (or chunks), or a model with more layers"
             )
         edges = [k * (count // chunks) + min(k, count % chunks) for k in range(chunks + 1)]

@@ -77,7 +77,7 @@ def test_backwards_in_halves(pool, schedule, overlap):
 @pytest.mark.parametrize("model", [SMALL, IMAGES], ids=["transformer", "unet"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_fewer_microbatches_than_stages(pool, schedule, model):
-    """Three stages (six pieces, interleaved), two microbatches; skips leap over a stage."""
+    """Three stages (six model chunks, interleaved), two microbatches; skips leap over a stage."""
     stages = [DATA, OPERATOR, ((1,), "RRR")]
     check(trained(pool, model, schedule, stages, microbatches=2, batch=4), batch=4)
 
@@ -119,7 +119,7 @@ def test_one_stage(pool):
     check(trained(pool, IMAGES, "gpipe", [((2, 2), "S1RR")]), batch=8)
 
 
-def test_several_pieces_on_one_stage(pool):
+def test_several_model_chunks_on_one_stage(pool):
     """Nothing is sent between them."""
     run = trained(pool, IMAGES, "interleaved_1f1b", [((1, 2), "RRR")], chunks=4)
     assert all(e.row == "stage 0" for e in run.timeline.events)
@@ -149,7 +149,7 @@ def test_names_and_defaults(pool, monkeypatch):
         results, "compare", lambda found, *rest: compared.extend(found) or compare(found, *rest)
     )
     run = train(where=pool)
-    assert len({(piece.device, piece.name) for piece in compared}) == len(compared)
+    assert len({(pair.device, pair.name) for pair in compared}) == len(compared)
     assert len(compared) == 2 * len(run.gradients) > 0
     assert run.timeline.stages == 2 and run.compute == "real"
     assert "Transformer, 2 stages, overlapped" in repr(run) and "loopback" in run.label
@@ -180,14 +180,14 @@ def test_measured_events_keep_the_order_of_the_schedule(pool, schedule, overlap)
     for found in ops.values():
         assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(found))
     moves = [e for e in run.timeline.events if e.tensor]
-    pieces = 6 if schedule == "interleaved_1f1b" else 3
-    assert len({e.tensor for e in moves}) == pieces - 1 + 2  # two levels, two skips
+    model_chunks = 6 if schedule == "interleaved_1f1b" else 3
+    assert len({e.tensor for e in moves}) == model_chunks - 1 + 2  # two levels, two skips
     for e in moves:
         a, b = e.row.removeprefix("link ").split(">")
         assert ends[f"stage {a}", e.op] <= e.start_s < e.end_s
         kind = "F" if e.what == "activation" else "BI"
-        piece = [int(n) for n in e.tensor.removeprefix("skip ").split(">")]
-        chunk = piece[e.what == "activation"] // 3
+        chunks = [int(n) for n in e.tensor.removeprefix("skip ").split(">")]
+        chunk = chunks[e.what == "activation"] // 3
         needs = [o for o in ops[int(b)] if o.op[0] in kind]
         (after,) = [o for o in needs if o.microbatch == e.microbatch and o.chunk == chunk]
         assert e.end_s <= after.start_s

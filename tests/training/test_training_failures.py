@@ -45,7 +45,7 @@ REFUSED = {
     ),
     "more stages than layers": (
         {"model": Transformer(blocks=1), "stages": [((1,), "RRR")] * 4},
-        r"the schedule has 4 pieces of the model, but the model has 3 layers; use fewer stages",
+        r"the schedule has 4 model chunks, but the model has 3 layers; use fewer stages",
     ),
     "a boundary that does not match the next stage's layout": (
         {"stages": [((2, 1), "S0RR"), ((2, 1), "S0R")]},
