@@ -16,10 +16,10 @@ _LINES = (("#0072B2", None), ("#D55E00", "7 4"), ("#009E73", "2 3"), ("#000000",
 
 
 class MemoryCurve(NamedTuple):
-    """What one stage keeps: ``values[i]`` from ``times_s[i]`` on."""
+    """What one stage keeps."""
 
-    times_s: tuple[float, ...]
-    values: tuple[int, ...]
+    steps: Mapping[float, int]
+    """``{from when on, in seconds: how much}``."""
     peak: int
     """Also where it lasts for no time at all."""
 
@@ -45,12 +45,11 @@ def draw_memory(timeline: Any, caption: str | None = None) -> svg.Figure:
         + ", ".join(_text(curve.peak, sized) for curve in stages.values())
         for one, stages in zip(drawn, curves, strict=True)
     ]
-    words = (
-        caption or f"{unit[0].upper()}{unit[1:]} over time, by stage; peaks: {'; '.join(peaks)}."
-    )
-    alt = f"Steps over time, one panel for each of {len(_stages(curves))} stages: {unit}. Peaks by"
-    alt += f" stage: {'; '.join(peaks)}."
-    return svg.Figure(_svg(drawn, curves, sized, unit, alt), words, alt)
+    shown = f"{unit[0].upper()}{unit[1:]} over time, by stage; peaks: {'; '.join(peaks)}."
+    count = len(set().union(*curves))
+    alt = f"Steps over time, one panel for each of {count} stages: {unit}. Peaks by stage: "
+    alt += f"{'; '.join(peaks)}."
+    return svg.Figure(_svg(drawn, curves, sized, unit, alt), caption or shown, alt)
 
 
 def _curves(one: DrawnPipeline, sized: bool) -> dict[int, MemoryCurve]:
@@ -74,13 +73,7 @@ def _curves(one: DrawnPipeline, sized: bool) -> dict[int, MemoryCurve]:
 
 
 def _curve(entries: Sequence[tuple[float, int]]) -> MemoryCurve:
-    steps = dict(entries)
-    return MemoryCurve(tuple(steps), tuple(steps.values()), max(value for _, value in entries))
-
-
-def _stages(curves: Sequence[Mapping[int, MemoryCurve]]) -> list[int]:
-    """Those that any pipeline has."""
-    return sorted({stage for stages in curves for stage in stages})
+    return MemoryCurve(dict(entries), max(value for _, value in entries))
 
 
 def _svg(
@@ -90,22 +83,23 @@ def _svg(
     unit: str,
     alt: str,
 ) -> str:
-    peak = max(curve.peak for stages in curves for curve in stages.values()) or 1
+    peak = max(curve.peak for by_stage in curves for curve in by_stage.values()) or 1
     top_text = _text(peak, sized)
-    names = svg.widest([f"stage {s}" for s in _stages(curves)], SIZE)
+    stages = sorted(set().union(*curves))
+    names = svg.widest([f"stage {s}" for s in stages], SIZE)
     before = names + 10 + svg.text_width(top_text, SIZE) + 8
     left = max(LEFT, 12 + before)
     scale = TimeScale(left, _WIDE, max(one.end_s for one in drawn) or 1.0)
     parts, legend_end = _legend(drawn, unit, left)
     y, right = 38.0, 0.0
-    for s in _stages(curves):
+    for s in stages:
         bottom = y + _HIGH
         parts += [svg.label(left - before, y + _HIGH / 2 + 4, f"stage {s}", SIZE)]
         parts += scale.grid(y, bottom)
         parts += [svg.line(left, bottom, scale.right, bottom), svg.line(left, y, left, bottom)]
         parts += [svg.label(left - 6, bottom + 3, "0", SIZE, "end")]
         parts += [svg.label(left - 6, y + 8, top_text, SIZE, "end")]
-        here = {i: stages[s] for i, stages in enumerate(curves) if s in stages}
+        here = {i: by_stage[s] for i, by_stage in enumerate(curves) if s in by_stage}
         for i, curve in here.items():
             parts.append(_steps(curve, scale, bottom, _HIGH / peak, i))
         words = f"peak {', '.join(_text(curve.peak, sized) for curve in here.values())}"
@@ -135,7 +129,7 @@ def _steps(curve: MemoryCurve, scale: TimeScale, bottom: float, unit: float, ind
     color, dashes = _LINES[index % len(_LINES)]
     n = svg.number
     path = ""
-    for time_s, value in zip(curve.times_s, curve.values, strict=True):
+    for time_s, value in curve.steps.items():
         x, y = n(scale.x(time_s)), n(bottom - value * unit)
         path += f"H{x}V{y}" if path else f"M{x} {y}"
     style = {"stroke": color, "stroke_dasharray": dashes, "stroke_width": 2 if dashes else 2.5}

@@ -214,7 +214,7 @@ def _card(
     middle = x + size[0] / 2
     left = middle - frame.width / 2
     parts.append(svg.label(middle, y + 16, f"device {device}", 12, "middle", font_weight="bold"))
-    parts += piece(frame, left, y + 24, box, index.get(box, 0), elements=True)
+    parts += piece(frame, left, y + 24, box, index.get(box, 0))
     if does and shown.highlight:
         parts.append(outline(frame, left, y + 24, shown.highlight.box, 2))
     at = y + 24 + frame.height

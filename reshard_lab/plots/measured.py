@@ -206,7 +206,6 @@ def _alt(bars: Sequence[ChartBar], what: str, axis: str, label: str) -> str:
 
 
 def _ends(bars: Sequence[ChartBar], what: str) -> str:
-    """The lowest and the highest of ``bars``, and in which case."""
     low, high = min(bars, key=lambda b: b.value), max(bars, key=lambda b: b.value)
     ends = [f"{_value_text(b.value, what)} ({b.case})" for b in (low, high)]
     return " to ".join(dict.fromkeys(ends))

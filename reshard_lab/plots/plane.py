@@ -150,15 +150,15 @@ def outline(frame: Plane, x: float, y: float, box: Box, thick: float) -> str:
     return svg.inner_outline(*rect, min(thick, rect[2] / 2, rect[3] / 2))
 
 
-def piece(frame: Plane, x: float, y: float, box: Box, index: int, elements: bool) -> list[str]:
+def piece(frame: Plane, x: float, y: float, box: Box, index: int) -> list[str]:
     """The plane in outline with the part that ``box`` covers filled in.
 
-    With ``elements``, small tensors show each element, those of the box with their number.
+    Small tensors show each element, those of the box with their number.
     """
     parts = [svg.rect(x, y, frame.width, frame.height, fill=svg.PAPER, stroke=svg.INK)]
     if box_volume(box):
         parts.append(svg.cell(*frame.rect(box, x, y), index))
-    if frame.rows > _CELLS or frame.columns > _CELLS or not elements:
+    if frame.rows > _CELLS or frame.columns > _CELLS:
         return parts
     across, down = frame.element
     faint = {"stroke_width": 0.5, "stroke_opacity": 0.5}

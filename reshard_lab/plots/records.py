@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,19 +72,18 @@ def _layout(layout: Layout) -> Figure:
     shape = tuple(n if axes else _UNCUT for n, axes in cut)
     drawn = draw_layout(layout, shape)
     words = f"{layout_title(layout)}, on a tensor of {shape_text(shape)} as an example. "
-    return Figure(drawn.svg, words + drawn.caption.partition(". ")[2], drawn.alt)
+    return replace(drawn, caption=words + drawn.caption.partition(". ")[2])
 
 
 def _task(task: ReshardingTask) -> Figure:
     drawn = draw_layouts(task)
     count = len(task.unit_tasks)
-    words = f"{count} unit task{'s' * (count != 1)}. {drawn.caption}"
-    return Figure(drawn.svg, words, drawn.alt)
+    return replace(drawn, caption=f"{count} unit task{'s' * (count != 1)}. {drawn.caption}")
 
 
 def _plan(plan: Plan) -> Figure:
     drawn = gantt(plan.gantt())
-    return Figure(drawn.svg, f"{plan.strategy}, {plan.scheduler}. {drawn.caption}", drawn.alt)
+    return replace(drawn, caption=f"{plan.strategy}, {plan.scheduler}. {drawn.caption}")
 
 
 def _measurement(measured: Measurement) -> Figure:
@@ -94,7 +94,7 @@ def _training(run: TrainingRun) -> Figure:
     drawn = draw_pipeline({"measured": run.timeline}, where=run.label)
     steps = len(run.times_s)
     median = f"{format_seconds(run.median_s)}, the median of {steps} step{'s' * (steps != 1)}"
-    return Figure(drawn.svg, f"{run.label}. {median}; {drawn.caption}", drawn.alt)
+    return replace(drawn, caption=f"{run.label}. {median}; {drawn.caption}")
 
 
 _PICTURES: dict[type, Callable[[Any], Figure]] = {

@@ -99,7 +99,7 @@ def _cell(x: float, y: float, t: Traffic, ends: tuple[int, int], most: int) -> l
     nbytes = t.nbytes.get(ends, 0)
     inside = ends[0] == ends[1]
     ground = _LIGHT if inside else shade(nbytes, most)
-    style = {"fill": _hex(ground), "stroke": svg.INK, "stroke_width": 0.7}
+    style = {"fill": "#" + bytes(ground).hex(), "stroke": svg.INK, "stroke_width": 0.7}
     parts = [svg.rect(x, y, _CELL_WIDE, _CELL_HIGH, **style)]
     if nbytes:
         words = f"({format_bytes(nbytes)})" if inside else format_bytes(nbytes)
@@ -138,10 +138,6 @@ def ink_on(ground: Sequence[int]) -> str:
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
     light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return svg.INK if (light + 0.05) / 0.05 >= 1.05 / (light + 0.05) else svg.PAPER
-
-
-def _hex(ground: Sequence[int]) -> str:
-    return "#" + "".join(f"{c:02x}" for c in ground)
 
 
 def _busiest(t: Traffic) -> str:

@@ -136,10 +136,8 @@ def _words(words: str, bold: bool = False) -> _Cell:
 
 
 def _map(frame: Plane, box: Box, index: int) -> _Cell:
-    def draw(x: float, y: float) -> list[str]:
-        return piece(frame, x, y - frame.height / 2, box, index, elements=True)
-
-    return _Cell(frame.width, draw)
+    up = frame.height / 2
+    return _Cell(frame.width, lambda x, y: piece(frame, x, y - up, box, index))
 
 
 def _chips(devices: Sequence[int], colors: Mapping[int, int], held: Sequence[int]) -> _Cell:

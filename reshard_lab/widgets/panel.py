@@ -77,7 +77,7 @@ class Explorer:
                 raise ReshardError(f"control {name!r} has no label; give it a description")
         self._draw = draw
         self._muted = False
-        self._room = _Size(1.0, 0.0, 0.0)
+        self._room = _PictureSize(1.0, 0.0, 0.0)
         self.player: Any = controls.player(self.controls[play]) if play is not None else None
         self.error, self.facts, self.picture, self.notes, self.table = (
             widgets.HTML() for _ in range(5)
@@ -249,7 +249,7 @@ def _error_html(words: str) -> str:
     return f'<div role="alert" style="line-height:1.4">{inner}</div>'
 
 
-class _Size(NamedTuple):
+class _PictureSize(NamedTuple):
     """Pixels of a picture, and the part of them that it needs for its text to be read."""
 
     wide: float
@@ -257,7 +257,7 @@ class _Size(NamedTuple):
     least: float
 
 
-def _size(svg: str) -> _Size:
+def _size(svg: str) -> _PictureSize:
     wide, high = size_of(svg)
     smallest = min(map(float, re.findall(r'font-size="([0-9.]+)"', svg)), default=math.inf)
-    return _Size(wide, high, min(1.0, _SMALLEST_TEXT / smallest))
+    return _PictureSize(wide, high, min(1.0, _SMALLEST_TEXT / smallest))
