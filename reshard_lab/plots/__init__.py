@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from reshard_lab.plots.activation_memory import draw_memory
 from reshard_lab.plots.device_grid import LayoutPanel, draw_mesh, layout_panel
-from reshard_lab.plots.gantt import draw_timeline, gantt, gantts
 from reshard_lab.plots.layouts import draw_layout, draw_layouts, layout_svg
 from reshard_lab.plots.measured import draw_measured
 from reshard_lab.plots.pipeline import draw_pipeline
+from reshard_lab.plots.plans import draw_timeline, draw_traffic, gantt, gantts
 from reshard_lab.plots.records import draw_record, export
 from reshard_lab.plots.strategy import draw_strategy
 from reshard_lab.plots.svg import Figure, stacked
-from reshard_lab.plots.traffic import draw_traffic
 from reshard_lab.plots.unit_tasks import draw_unit_tasks
 
 __all__ = [

@@ -19,12 +19,11 @@ from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.planning import Plan
 from reshard_lab.planning.nics import Gantt, Traffic
 from reshard_lab.plots.device_grid import draw_mesh, shape_text
-from reshard_lab.plots.gantt import draw_timeline, gantt
 from reshard_lab.plots.layouts import draw_layout, draw_layouts, layout_title
 from reshard_lab.plots.measured import draw_measured
 from reshard_lab.plots.pipeline import draw_pipeline
+from reshard_lab.plots.plans import draw_timeline, draw_traffic, gantt
 from reshard_lab.plots.svg import Figure
-from reshard_lab.plots.traffic import draw_traffic
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.runtime.measure import Measurement, to_frame
 from reshard_lab.simulation.timeline import Timeline

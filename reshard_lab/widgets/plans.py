@@ -10,7 +10,7 @@ from reshard_lab.errors import ReshardError, check_choice, check_int, check_type
 from reshard_lab.paper_cases import suite_task
 from reshard_lab.planning import plan
 from reshard_lab.planning.nics import Gantt
-from reshard_lab.plots.gantt import gantts
+from reshard_lab.plots.plans import gantts
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import METHODS
 from reshard_lab.strategies import STRATEGIES

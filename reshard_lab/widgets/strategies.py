@@ -11,8 +11,8 @@ from reshard_lab.errors import ReshardError, check_type, short
 from reshard_lab.paper_cases import suite_task
 from reshard_lab.planning import Plan, plan
 from reshard_lab.planning.nics import traffic
+from reshard_lab.plots.plans import draw_traffic
 from reshard_lab.plots.strategy import NAMES, draw_strategy
-from reshard_lab.plots.traffic import draw_traffic
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.simulation.delivery import one_sender
 from reshard_lab.simulation.timeline import Timeline

@@ -8,7 +8,7 @@ import pytest
 import reshard_lab as rl
 from reshard_lab import paper, plots
 from reshard_lab.planning.nics import traffic
-from reshard_lab.plots.traffic import ink_on, shade
+from reshard_lab.plots.plans import ink_on, shade
 from support.svg_pages import assert_readable, contrast
 
 SMALL = paper.Scale(16, 20)

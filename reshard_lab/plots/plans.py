@@ -1,4 +1,4 @@
-"""Bytes from host to host as a matrix, with what every NIC sends and takes in."""
+"""Plans drawn: NICs over time, predicted and simulated, and bytes from host to host."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from reshard_lab.errors import ReshardError, check_type, short
 from reshard_lab.planning import Plan
 from reshard_lab.planning.explain import device_list
-from reshard_lab.planning.nics import Traffic, traffic
+from reshard_lab.planning.nics import Gantt, Traffic, traffic
 from reshard_lab.plots import svg
+from reshard_lab.plots.nic_rows import NicRows, TaskSpan, nic_rows_svg, row_name
+from reshard_lab.plots.time_axis import instant
+from reshard_lab.simulation.timeline import Timeline
 from reshard_lab.units import format_bytes, format_seconds
 
 MOST_HOSTS = 16
@@ -16,6 +19,102 @@ MOST_HOSTS = 16
 _CELL_WIDE, _CELL_HIGH, _SIZE, _LEFT, _GAP = 74.0, 30.0, 11, 84.0, 40.0
 _PAGE = 1080.0
 _LIGHT, _DARK = (255, 255, 255), (0, 114, 178)  # of Okabe and Ito's blue
+_LEGEND = (
+    "A bar is a unit task on a NIC, numbered; "
+    "the share of the time in which the NIC lies idle stands at the right."
+)
+_FROM_PLAN = "plan.gantt() makes one"
+
+
+def gantt(chart: Gantt, caption: str | None = None) -> svg.Figure:
+    """``chart`` (see ``Plan.gantt``) as a figure; its table is ``chart.to_frame()``."""
+    check_type("chart", chart, Gantt, _FROM_PLAN)
+    words = caption or (
+        f"Predicted {format_seconds(chart.makespan_s)}; lower bound "
+        f"{format_seconds(chart.lower_bound_s)} (dashed). {_LEGEND}"
+    )
+    alt = _gantt_alt(chart)
+    return svg.Figure(nic_rows_svg({"": _gantt_rows(chart)}, alt), words, alt)
+
+
+def gantts(
+    charts: Mapping[str, Gantt], moment_s: float | None = None, caption: str | None = None
+) -> svg.Figure:
+    """Several plans by name, one below the other on one time axis, as a figure.
+
+    moment_s:
+        a time that is marked: bars under way then have a thick outline, those to come are empty.
+    """
+    check_type("charts", charts, Mapping, "give them as {name: plan.gantt()}")
+    if not charts:
+        raise ReshardError("no plan to draw; give at least one, as {name: plan.gantt()}")
+    charts = {
+        str(name): check_type(f"chart {short(name)}", chart, Gantt, _FROM_PLAN)
+        for name, chart in charts.items()
+    }
+    words = caption or (
+        "On one time axis, each with its lower bound (dashed): "
+        + "; ".join(f"{name}, {format_seconds(c.makespan_s)}" for name, c in charts.items())
+        + f". {_LEGEND}"
+    )
+    alt = " ".join(f"{name}: {_gantt_alt(c)}" for name, c in charts.items())
+    if moment_s is not None:
+        moment = format_seconds(instant("moment_s", moment_s))
+        words += f" At {moment} (the upright line): thick, under way; dotted, still to come."
+        alt += f" {moment} is marked."
+    drawn = nic_rows_svg({name: _gantt_rows(c) for name, c in charts.items()}, alt, moment_s)
+    return svg.Figure(drawn, words, alt)
+
+
+def draw_timeline(timeline: Timeline, caption: str | None = None) -> svg.Figure:
+    """``timeline`` as a figure, a row a NIC and direction; its table is ``timeline.to_frame()``."""
+    plan = check_type("timeline", timeline, Timeline, "reshard_lab.simulate makes one").plan
+    duration = format_seconds(timeline.duration_s)
+    words = caption or (
+        f"Simulated {duration}; lower bound "
+        f"{format_seconds(plan.lower_bound_s)} (dashed). {_LEGEND}"
+    )
+    nic_rows = _timeline_rows(timeline)
+    alt = nic_rows.alt(f"{len(plan.unit_tasks)} unit tasks; simulated {duration}")
+    return svg.Figure(nic_rows_svg({"": nic_rows}, alt), words, alt)
+
+
+def _gantt_rows(chart: Gantt) -> NicRows:
+    """NIC sides that send, by NIC, then those that receive."""
+    spans: dict[tuple[str, int], list[TaskSpan]] = {}
+    for delivery in chart.deliveries:
+        if delivery.sender_nic is not None:
+            span = TaskSpan(delivery.start_s, delivery.end_s, delivery.task)
+            for key in [
+                ("tx", delivery.sender_nic),
+                *(("rx", nic) for nic in delivery.receiver_nics),
+            ]:
+                spans.setdefault(key, []).append(span)
+    order = sorted(spans, key=lambda k: (k[0] == "rx", k[1]))
+    rows = {row_name(chart.nics[nic], side): spans[side, nic] for side, nic in order}
+    idle = {row_name(chart.nics[i.nic], i.side): i.share for i in chart.idle}
+    inside = any(delivery.sender_nic is None for delivery in chart.deliveries)
+    return NicRows(rows, idle, chart.makespan_s, chart.lower_bound_s, inside)
+
+
+def _gantt_alt(chart: Gantt) -> str:
+    order = "in the order of the plan" if chart.ordered else "side by side, sharing the NICs"
+    tasks = len({delivery.task for delivery in chart.deliveries})
+    predicted = f"predicted {format_seconds(chart.makespan_s)}"
+    return _gantt_rows(chart).alt(f"{tasks} unit tasks {order}; {predicted}")
+
+
+def _timeline_rows(timeline: Timeline) -> NicRows:
+    columns, end_s = timeline.columns, timeline.duration_s
+    rows, idle = {}, {}
+    for use in sorted(timeline.nic_use(), key=lambda u: (u.direction == "rx", u.nic)):
+        name = row_name(timeline.cluster.nic_text(use.nic), use.direction)
+        own = columns[f"{use.direction}_nic"] == use.nic
+        values = (columns[key][own].tolist() for key in ("start_s", "end_s", "unit"))
+        rows[name] = [TaskSpan(*row) for row in zip(*values, strict=True)]
+        idle[name] = use.idle_s / end_s if end_s else 0.0
+    inside = bool((columns["tx_nic"] < 0).any())
+    return NicRows(rows, idle, end_s, timeline.plan.lower_bound_s, inside)
 
 
 def draw_traffic(plans: Plan | Traffic | Mapping[str, Plan | Traffic]) -> svg.Figure:
@@ -25,16 +124,16 @@ def draw_traffic(plans: Plan | Traffic | Mapping[str, Plan | Traffic]) -> svg.Fi
     brackets, and uses no NIC. The busiest sides of NICs are outlined. The picture's table is
     ``planning.nics.traffic(plan).to_frame()``.
     """
-    shown = _read(plans)
+    shown = _read_traffic(plans)
     caption = (
         "Bytes from host (row) to host (column): darker is more, what is in brackets stays within "
         "a host. Outlined: the busiest sides of NICs, which no order of the transfers can beat."
     )
-    alt = " ".join(_alt(name, t) for name, t in shown.items())
-    return svg.Figure(_svg(shown, alt), caption, alt)
+    alt = " ".join(_traffic_alt(name, t) for name, t in shown.items())
+    return svg.Figure(_traffic_svg(shown, alt), caption, alt)
 
 
-def _read(plans: Plan | Traffic | Mapping[str, Plan | Traffic]) -> dict[str, Traffic]:
+def _read_traffic(plans: Plan | Traffic | Mapping[str, Plan | Traffic]) -> dict[str, Traffic]:
     named = dict(plans) if isinstance(plans, Mapping) else {"": plans}
     if not named:
         raise ReshardError("there is no plan to draw; give one, or several by name")
@@ -52,7 +151,7 @@ def _read(plans: Plan | Traffic | Mapping[str, Plan | Traffic]) -> dict[str, Tra
     return shown
 
 
-def _svg(shown: Mapping[str, Traffic], alt: str) -> str:
+def _traffic_svg(shown: Mapping[str, Traffic], alt: str) -> str:
     crossing = [n for t in shown.values() for (a, b), n in t.nbytes.items() if a != b]
     most = max(crossing, default=0)
     parts: list[str] = []
@@ -158,7 +257,7 @@ def _busiest(t: Traffic) -> str:
     )
 
 
-def _alt(name: str, t: Traffic) -> str:
+def _traffic_alt(name: str, t: Traffic) -> str:
     lines = [f"host {a} to host {b}: {format_bytes(n)}" for (a, b), n in t.nbytes.items() if a != b]
     text = "; ".join(lines[:12]) + ("; and so on" if len(lines) > 12 else "")
     head = f"{name}: bytes from host to host" if name else "Bytes from host to host"
