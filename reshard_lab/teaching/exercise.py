@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
 
-from reshard_lab.errors import ReshardError, check_type, short
+from reshard_lab.errors import check_type, must_be, short
 
 REVEAL = "reveal"
 _ROUNDING = 1e-9
@@ -52,7 +52,7 @@ def predict(
     """
     check_type("hint", hint, str)
     if not (isinstance(within, float) and 0 <= within < 1):
-        raise ReshardError(f"within must be a share, such as 0.01, not {short(within)}")
+        raise must_be("within", "a share, such as 0.01", within)
     if prediction is ...:
         return Verdict('your prediction goes in place of the dots; "reveal" shows the answer', None)
     truth = _plain(answer())

@@ -1,17 +1,12 @@
 """Experiments: their facts against the paper, the handed cases and counting by hand."""
 
-import itertools
 import json
-import math
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import reshard_lab as rl
-from reshard_lab import paper, teaching
+from reshard_lab import paper
 from reshard_lab.paper import figures, measuring
 from reshard_lab.paper.measuring import LinkFit
 from reshard_lab.paper_cases import FULL, SUITE, case_devices_per_host
@@ -230,80 +225,6 @@ def test_a_fit_gives_back_the_transfer_it_comes_from():
 def test_a_fit_from_data_that_did_not_arrive_is_refused():
     with pytest.raises(rl.ReshardError, match="did not arrive right"):
         paper.fit_one_transfer(lambda plan: measurement(1.0, verified=False), 8)
-
-
-# Counted element by element, on meshes of figure 2.
-SPECS = ["RR", "S0R", "S1R", "S01R", "S10R", "RS0", "RS1", "RS01", "S0S1", "S1S0"]
-
-
-@given(st.sampled_from(SPECS), st.sampled_from(SPECS), st.integers(1, 6), st.integers(1, 6))
-@settings(max_examples=40)
-def test_both_readings_count_the_bytes_that_enter_each_host(src, dst, rows, columns):
-    task = paper.on_figure2(src, dst, shape=(rows, columns), dtype="int16")
-    elements = list(itertools.product(range(rows), range(columns)))
-
-    def holds(box, element):
-        return all(lo <= i < hi for i, (lo, hi) in zip(element, box, strict=True))
-
-    have, need = task.src.boxes(task.shape), task.dst.boxes(task.shape)
-    table = teaching.two_readings(task)
-    for host in (2, 3):
-        on_host = [need[d] for d in (2 * host, 2 * host + 1)]
-        wanted = [e for e in elements if any(holds(b, e) for b in on_host)]
-        whole = {box for box in have.values() for e in wanted if holds(box, e)}
-        row = table.loc[f"host {host}"]
-        assert row["needs"] == row["intersections"] == 2 * len(wanted)
-        volume = sum(math.prod(hi - lo for lo, hi in box) for box in whole)
-        assert row["whole slices"] == 2 * volume
-    assert table.loc["all"].tolist() == table.iloc[:2].sum().tolist()
-
-
-def test_hosts_that_hold_the_data_take_nothing_in():
-    mesh = rl.Mesh([[0, 1], [2, 3]])
-    cluster = rl.Cluster(hosts=2, devices_per_host=2)
-    task = rl.ReshardingTask((4, 4), "int8", rl.Layout(mesh, "S0R"), rl.Layout(mesh, "RR"), cluster)
-    assert teaching.two_readings(task).loc["host 0"].tolist() == [8, 8, 8]
-    same = rl.ReshardingTask(
-        (4, 4), "int8", rl.Layout(mesh, "S0R"), rl.Layout(mesh, "S0R"), cluster
-    )
-    assert teaching.two_readings(same).loc["all"].tolist() == [0, 0, 0]
-
-
-def test_the_list_of_appendix_b():
-    first = teaching.unit_tasks(paper.figure2(1))
-    assert first["box"].tolist() == ["[0:1, 0:4]", "[1:2, 0:4]", "[2:3, 0:4]", "[3:4, 0:4]"]
-    assert first["N"].tolist() == ["0", "1", "2", "3"]
-    assert first["M"].tolist() == ["4,5", "4,5", "6,7", "6,7"]
-    second = teaching.unit_tasks(paper.figure2(2))
-    assert second[["N", "M"]].to_numpy().tolist() == [["4,5", "0,1"], ["6,7", "2,3"]]
-    assert second["bytes"].tolist() == [32, 32]
-    whole = teaching.unit_tasks(paper.on_figure2("S0R", "RS0"), whole_slices=True)
-    assert whole["M"].tolist() == ["4-7", "4-7"]
-    with pytest.raises(rl.ReshardError, match="figure 2 has tasks 1 and 2, not 3"):
-        paper.figure2(3)
-
-
-@given(st.integers(0, 40), st.integers(1, 9))
-def test_uneven_follows_the_rules_of_numpy_and_torch(size, devices):
-    """``balanced`` is numpy.array_split; ``chunk`` is torch.chunk: pieces of ceil(n/k)."""
-    table = teaching.uneven([size], rl.Mesh(range(devices)))
-    length = -(-size // devices)
-    chunked = [max(0, min(length, size - i * length)) for i in range(devices)]
-    split = [len(part) for part in np.array_split(np.arange(size), devices)]
-    assert table.loc[(size, "chunk")].tolist() == [str(n) for n in chunked]
-    assert table.loc[(size, "balanced")].tolist() == [str(n) for n in split]
-    divides = size % devices == 0
-    even = [str(size // devices) if divides else "refused"] * devices
-    assert table.loc[(size, "even")].tolist() == even
-
-
-def test_pieces_are_numpy_slices():
-    array = np.arange(16).reshape(4, 4)
-    held = teaching.pieces(array, rl.Layout(rl.Mesh([[0, 1], [2, 3]]), "S1S0"))
-    assert list(held) == [0, 1, 2, 3]
-    np.testing.assert_array_equal(held[0], array[:2, :2])
-    np.testing.assert_array_equal(held[1], array[2:, :2])
-    np.testing.assert_array_equal(held[2], array[:2, 2:])
 
 
 @pytest.mark.distributed

@@ -10,7 +10,7 @@ import pytest
 
 import reshard_lab as rl
 from oracles import pipeline_slow as slow
-from reshard_lab import pipeline
+from reshard_lab import paper, pipeline
 from reshard_lab.paper.pipelines import (
     FIGURE7,
     FIGURE9,
@@ -355,3 +355,24 @@ def test_reproduce_prints_a_line_a_figure(tmp_path, table7):
     assert sum(line.startswith("U-Transformer-2B: Transfers, of which") for line in lines) == 1
     assert lines[-1] == f"written to   {tmp_path}/: a.csv, figure6.csv"
     assert len(lines) < 25
+
+
+def test_figures_7_and_9_as_pictures():
+    rows = paper.figure7(["GPT-1.3B"])
+    picture = paper.draw_figure7(rows)
+    assert picture.svg == paper.draw_figure7(rows).svg
+    assert picture.svg.startswith("<svg")
+    ours = rows.set_index("method")["tflops_per_device"]["ours"]
+    assert f"GPT-1.3B, ours: {ours:.1f}" in picture.alt
+    assert picture.rows[0] == ("model", "method", "throughput (TFLOP/s a device)")
+    assert ("GPT-1.3B", "ours", f"{ours:.1f}") in picture.rows
+    assert "Simulated, not measured" in picture.caption
+    assert "37.5 (float16) and 11 (float32) TFLOP/s a device, assumed" in picture.caption
+    assert picture.caption.endswith("forwards recomputed and counted.")
+    kept = paper.draw_figure7(paper.figure7(["GPT-1.3B"], recompute=False))
+    assert kept.caption.endswith("activations kept.")
+    steps = paper.figure9(["GPT-1.3B"], microbatches=[2, 4])
+    drawn = paper.draw_figure9(steps)
+    assert "GPT-1.3B, 4, overlap: " in drawn.alt
+    assert drawn.rows[0][:3] == ("model", "microbatches", "method")
+    assert "overlap: 1F1B; eager_1f1b: eager-1F1B;" in drawn.caption
