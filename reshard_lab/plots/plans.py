@@ -11,7 +11,7 @@ from reshard_lab.planning.nics import Gantt, Traffic, traffic
 from reshard_lab.plots import svg
 from reshard_lab.plots.nic_rows import NicRows, TaskSpan, nic_rows_svg, row_name
 from reshard_lab.plots.time_axis import instant
-from reshard_lab.simulation.timeline import Timeline
+from reshard_lab.simulation import Timeline
 from reshard_lab.units import format_bytes, format_seconds
 
 MOST_HOSTS = 16

@@ -26,7 +26,7 @@ from reshard_lab.plots.plans import draw_timeline, draw_traffic, gantt
 from reshard_lab.plots.svg import Figure
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.runtime.measure import Measurement, to_frame
-from reshard_lab.simulation.timeline import Timeline
+from reshard_lab.simulation import Timeline
 from reshard_lab.training.results import TrainingRun
 from reshard_lab.units import format_seconds
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError
 from reshard_lab.plots import svg
-from reshard_lab.simulation.delivery import Moment, Piece
+from reshard_lab.simulation.delivery import MovingPart, Snapshot
 
 LEFT, WIDE = 168.0, 640.0
 """Left edge and width of what is right of the names, shared with the picture over time."""
@@ -40,7 +40,7 @@ class DeviceBox(NamedTuple):
 
 
 def device_boxes(
-    cluster: Cluster, pieces: Sequence[Piece], top: float
+    cluster: Cluster, pieces: Sequence[MovingPart], top: float
 ) -> tuple[dict[int, DeviceBox], float]:
     """Where every device stands, below ``top``, and the height of all.
 
@@ -76,7 +76,7 @@ def device_boxes(
 
 
 def snapshot_parts(
-    cluster: Cluster, pieces: Sequence[Piece], now: Moment, top: float
+    cluster: Cluster, pieces: Sequence[MovingPart], now: Snapshot, top: float
 ) -> tuple[float, list[str]]:
     """Height and parts of the picture of one moment."""
     boxes, high = device_boxes(cluster, pieces, top)
@@ -100,7 +100,7 @@ def _device(
     device: int,
     box: DeviceBox,
     held: Sequence[tuple[int, int]],
-    coming: Sequence[Piece],
+    coming: Sequence[MovingPart],
     nbytes: int,
 ) -> list[str]:
     """A box with the device's name, a strip of the unit task's bytes, and its share of them."""

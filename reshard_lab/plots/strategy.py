@@ -10,8 +10,8 @@ from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
 from reshard_lab.plots.snapshot import LEFT, WIDE, device_boxes, snapshot_parts
 from reshard_lab.plots.time_axis import TimeScale, instant
-from reshard_lab.simulation.delivery import Piece, moment, pieces
-from reshard_lab.simulation.timeline import Timeline
+from reshard_lab.simulation import Timeline
+from reshard_lab.simulation.delivery import MovingPart, moving_parts, snapshot
 from reshard_lab.units import format_bytes, format_seconds
 
 MOST_BARS = 256
@@ -55,7 +55,7 @@ def draw_strategy(
         where the time axis ends, to compare pictures; the end of the task, unless given.
     """
     check_type("timeline", timeline, Timeline, "simulation.one_sender makes one")
-    fragments = pieces(timeline)
+    fragments = moving_parts(timeline)
     end, bound = timeline.duration_s, timeline.plan.lower_bound_s
     for what, time_s in (("at_s", at_s), ("until_s", until_s)):
         if time_s is not None:
@@ -81,7 +81,7 @@ def draw_strategy(
 
 def _parts(
     timeline: Timeline,
-    fragments: Sequence[Piece],
+    fragments: Sequence[MovingPart],
     at_s: float | None,
     scale: TimeScale,
     rows: Sequence[DeviceRow],
@@ -92,7 +92,7 @@ def _parts(
     parts: list[str] = []
     top = 42.0
     if at_s is not None:
-        high, parts = snapshot_parts(cluster, fragments, moment(fragments, at_s), 8.0)
+        high, parts = snapshot_parts(cluster, fragments, snapshot(fragments, at_s), 8.0)
         top = high + 70
     y, host = top, -1
     bars: list[str] = []
@@ -116,13 +116,13 @@ _THIN = 3.0
 _FAINT = {"stroke_width": 0.5, "stroke_opacity": 0.35}
 
 
-def _rows(fragments: Sequence[Piece]) -> tuple[list[DeviceRow], int]:
+def _rows(fragments: Sequence[MovingPart]) -> tuple[list[DeviceRow], int]:
     """The rows, from top to bottom, and how many pieces a bar stands for.
 
     The first rows are of the devices that only send; receivers show what they take in.
     """
-    takes: dict[int, list[Piece]] = {}
-    sends: dict[int, list[Piece]] = {}
+    takes: dict[int, list[MovingPart]] = {}
+    sends: dict[int, list[MovingPart]] = {}
     for p in fragments:
         takes.setdefault(p.destination, []).append(p)
     for p in fragments:
@@ -142,7 +142,7 @@ def _rows(fragments: Sequence[Piece]) -> tuple[list[DeviceRow], int]:
     return [*rows, *((d, False, bars[d]) for d in sorted(bars))], per
 
 
-def _fragment_bars(row: Sequence[Piece], per: int, gap_s: float) -> list[FragmentBar]:
+def _fragment_bars(row: Sequence[MovingPart], per: int, gap_s: float) -> list[FragmentBar]:
     """A row's pieces, in order of time; those of one group of ``per`` numbers in one bar.
 
     Not across more than ``gap_s`` seconds in which nothing comes.
@@ -151,7 +151,7 @@ def _fragment_bars(row: Sequence[Piece], per: int, gap_s: float) -> list[Fragmen
         return [
             FragmentBar(p.start_s, p.end_s, p.number, p.number, p.number, p.inside) for p in row
         ]
-    runs: list[list[Piece]] = []
+    runs: list[list[MovingPart]] = []
     for p in row:
         before = runs[-1][-1] if runs else None
         near = before is not None and p.start_s - before.end_s <= gap_s
@@ -231,7 +231,7 @@ def _now(at_s: float, top: float, y: float, scale: TimeScale) -> list[str]:
     return [line, svg.label(middle, top - 38, words, _SIZE, "middle")]
 
 
-def _reading(fragments: Sequence[Piece]) -> str:
+def _reading(fragments: Sequence[MovingPart]) -> str:
     """What the numbers are."""
     total = len({p.number for p in fragments})
     nbytes = max((p.stop for p in fragments), default=0)
@@ -257,7 +257,7 @@ def _thin(rows: Sequence[DeviceRow], scale: TimeScale) -> str:
     return f" A thin line: what arrives over a link inside the host, {time}."
 
 
-def _alt(name: str, timeline: Timeline, fragments: Sequence[Piece], at_s: float | None) -> str:
+def _alt(name: str, timeline: Timeline, fragments: Sequence[MovingPart], at_s: float | None) -> str:
     if not fragments:
         return "Nothing moves."
     receivers = sorted({p.destination for p in fragments})

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from reshard_lab.simulation.calibration import Calibration, Compared, Fitted, calibrate
-from reshard_lab.simulation.path import PathStep
-from reshard_lab.simulation.simulator import RESOLUTIONS, simulate
-from reshard_lab.simulation.staging import Staging
-from reshard_lab.simulation.timeline import NicUse, Timeline, Transmission
+from reshard_lab.simulation.simulator import RESOLUTIONS, Timeline, simulate
+from reshard_lab.simulation.timeline import NicUse, PathStep, Staging, Transmission
 
 __all__ = [
     "RESOLUTIONS",

@@ -1,4 +1,4 @@
-"""One sender to A hosts of B devices, followed piece by piece (section 3.1, figure 3).
+"""One sender to A hosts of B devices, followed part by part (section 3.1, figure 3).
 
 What the pictures of the four strategies show: which bytes travel where at every moment, and which
 a device holds by then.
@@ -16,12 +16,11 @@ from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning import plan
 from reshard_lab.resharding import ReshardingTask
-from reshard_lab.simulation.simulator import simulate
-from reshard_lab.simulation.timeline import Timeline
+from reshard_lab.simulation.simulator import Timeline, simulate
 
 
-class Piece(NamedTuple):
-    """A chunk or part of a unit task on its way from one device to the next."""
+class MovingPart(NamedTuple):
+    """A chunk or other part of a unit task on its way from one device to the next."""
 
     number: int
     """Distinct ranges of bytes are numbered in order of their first byte."""
@@ -36,14 +35,14 @@ class Piece(NamedTuple):
     end_s: float
 
 
-class Moment(NamedTuple):
+class Snapshot(NamedTuple):
     """Where the bytes of a unit task are at one time."""
 
     at_s: float
     held: dict[int, tuple[tuple[int, int], ...]]
-    """By device that sends or receives: the ranges of bytes it holds complete pieces of."""
-    moving: tuple[Piece, ...]
-    """Pieces under way."""
+    """By device that sends or receives: the ranges of bytes it holds."""
+    moving: tuple[MovingPart, ...]
+    """MovingParts under way."""
 
 
 def one_sender(
@@ -68,66 +67,67 @@ def one_sender(
     ids = [[h * per + d for d in range(devices)] for h in range(1, hosts + 1)]
     src, dst = Layout(Mesh([0]), "R"), Layout(Mesh(ids), "R")
     task = ReshardingTask((nbytes,), "uint8", src, dst, cluster)
-    made = plan(task, strategy, "naive", chunks=chunks)
-    return simulate(made, "chunks", verify=False)  # just planned, and drawn again at every move
+    planned = plan(task, strategy, "naive", chunks=chunks)
+    return simulate(planned, "chunks", verify=False)  # just planned, and drawn again at every move
 
 
 @lru_cache(maxsize=8)
-def pieces(timeline: Timeline) -> tuple[Piece, ...]:
-    """The transmissions of one unit task as pieces of it, in order of their start.
+def moving_parts(timeline: Timeline) -> tuple[MovingPart, ...]:
+    """The transmissions of one unit task as moving parts of it, in order of their start.
 
     Raises ReshardError for a plan of several unit tasks, of a tensor of several dimensions (whose
     boxes are no ranges of bytes), or of more than one tensor.
     """
-    made = timeline.plan
-    if len(made.units) != 1 or len(made.tasks[0].shape) != 1:
+    carried = timeline.plan
+    if len(carried.units) != 1 or len(carried.tasks[0].shape) != 1:
         raise ReshardError(
             f"only one unit task of a tensor of one dimension can be followed piece by piece, not "
-            f"{len(made.units)} of shape {made.tasks[0].shape}; see simulation.one_sender"
+            f"{len(carried.units)} of shape {carried.tasks[0].shape}; see simulation.one_sender"
         )
-    itemsize = made.tasks[0].itemsize
-    base = made.unit_tasks[0].box[0][0]
-    found = []
+    itemsize = carried.tasks[0].itemsize
+    base = carried.unit_tasks[0].box[0][0]
+    spans = []
     for row in timeline:
-        t = made.transfers[row.transfer]
+        t = carried.transfers[row.transfer]
         start = (t.box[0][0] - base + (t.span[0] if t.span else 0)) * itemsize
         first, stop = (
             start + t.nbytes * chunk // t.chunks for chunk in (row.first_chunk, row.stop_chunk)
         )
         ends = row.source, row.destination, row.operation != "network"
-        found.append((first, stop, *ends, row.start_s, row.end_s))
-    number = {span: i for i, span in enumerate(sorted({(p[0], p[1]) for p in found}))}
-    named = [Piece(number[p[0], p[1]], *p) for p in found]
-    return tuple(sorted(named, key=lambda p: (p.start_s, p.end_s, p.destination, p.number)))
+        spans.append((first, stop, *ends, row.start_s, row.end_s))
+    number = {span: i for i, span in enumerate(sorted({p[:2] for p in spans}))}
+    parts = [MovingPart(number[p[:2]], *p) for p in spans]
+    return tuple(sorted(parts, key=lambda p: (p.start_s, p.end_s, p.destination, p.number)))
 
 
-def moment(found: Sequence[Piece], at_s: float) -> Moment:
+def snapshot(parts: Sequence[MovingPart], at_s: float) -> Snapshot:
     """Where the bytes are ``at_s`` seconds after the start.
 
     Devices that send before they receive anything hold the whole unit task from the start.
 
-    >>> way = [Piece(0, 0, 5, 0, 1, False, 0.0, 1.0), Piece(1, 5, 9, 0, 1, False, 1.0, 2.0)]
-    >>> moment(way, 1.5).held
+    >>> first = MovingPart(0, 0, 5, 0, 1, False, 0.0, 1.0)
+    >>> second = MovingPart(1, 5, 9, 0, 1, False, 1.0, 2.0)
+    >>> snapshot([first, second], 1.5).held
     {0: ((0, 9),), 1: ((0, 5),)}
     """
-    nbytes = max((p.stop for p in found), default=0)
-    targets = {p.destination for p in found}
-    sources = sorted({p.source for p in found} - targets)
+    nbytes = max((p.stop for p in parts), default=0)
+    targets = {p.destination for p in parts}
+    sources = sorted({p.source for p in parts} - targets)
     held: dict[int, tuple[tuple[int, int], ...]] = dict.fromkeys(sources, ((0, nbytes),))
     arrived: dict[int, list[tuple[int, int]]] = {device: [] for device in sorted(targets)}
-    for p in found:
+    for p in parts:
         if p.end_s <= at_s:
             arrived[p.destination].append((p.first, p.stop))
     held |= {device: _merged(ranges) for device, ranges in arrived.items()}
-    return Moment(at_s, held, tuple(p for p in found if p.start_s <= at_s < p.end_s))
+    return Snapshot(at_s, held, tuple(p for p in parts if p.start_s <= at_s < p.end_s))
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """The same bytes in as few ranges as possible."""
-    made: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for first, stop in sorted(ranges):
-        if made and first <= made[-1][1]:
-            made[-1] = made[-1][0], max(made[-1][1], stop)
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], stop)
         else:
-            made.append((first, stop))
-    return tuple(made)
+            merged.append((first, stop))
+    return tuple(merged)

@@ -9,33 +9,33 @@ from dataclasses import dataclass
 import numpy as np
 
 from reshard_lab.errors import ReshardError
-from reshard_lab.simulation.crowd import Crowd
-from reshard_lab.simulation.jobs import Jobs
+from reshard_lab.simulation.contention import ContendingFlows
+from reshard_lab.simulation.flows import Flows
 
-_WAITING, _ALONE, _CROWDED, _DRAINED, _DONE = range(5)
+_WAITING, _ALONE, _CONTENDING, _DRAINED, _DONE = range(5)
 _FIRST, _END = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What happened to every job."""
+    """What happened to every flow."""
 
     start_s: np.ndarray
     end_s: np.ndarray
     cause: np.ndarray
-    """The job whose end, or first chunk, let it start; -1 = it started at time 0."""
+    """The flow whose end, or first chunk, let it start; -1 = it started at time 0."""
     held: np.ndarray
     """Whether its end was that of its feeder and one chunk more."""
 
 
-def run(jobs: Jobs) -> Run:
-    """Work all jobs off; raises if some wait for each other."""
-    engine = _Engine(jobs)
+def run(flows: Flows) -> Run:
+    """Work all flows off; raises if some wait for each other."""
+    engine = _Engine(flows)
     engine.loop()
-    if engine.left:
+    if engine.unfinished:
         raise ReshardError(
-            f"{engine.left} of {len(jobs)} transmissions wait for each other and never start; "
-            "verify() names the transfers"
+            f"{engine.unfinished} of {len(flows)} transmissions wait for each other and never "
+            "start; verify() names the transfers"
         )
     return Run(
         np.array(engine.start), np.array(engine.end), np.array(engine.cause), np.array(engine.held)
@@ -43,148 +43,151 @@ def run(jobs: Jobs) -> Run:
 
 
 class _Engine:
-    """A job that has its ports to itself runs on a timetable; the others are in the crowd."""
+    """A flow that has its ports to itself runs on a timetable; the others contend for them.
 
-    def __init__(self, jobs: Jobs) -> None:
-        count = len(jobs)
-        self.work = jobs.work_s.tolist()
-        self.ports = [p if w else () for p, w in zip(jobs.ports, self.work, strict=True)]
-        self.first = jobs.first_s.tolist()
-        self.fed = jobs.fed.tolist()
+    Lists hold all flows by number; docs/simulator.md derives what is done here.
+    """
+
+    def __init__(self, flows: Flows) -> None:
+        count = len(flows)
+        self.work = flows.work_s.tolist()
+        self.ports = [p if w else () for p, w in zip(flows.ports, self.work, strict=True)]
+        self.first = flows.first_s.tolist()
+        self.fed = flows.fed.tolist()
         self.feeds = [*self.fed[1:], False]
-        self.waits = jobs.waits.tolist()
-        self.first_then, self.then = jobs.then
-        self.on: list[set[int]] = [set() for _ in jobs.capacity_Bps]
+        self.waits = flows.waits.tolist()
+        self.offsets, self.waiting = flows.waiting
+        self.users: list[set[int]] = [set() for _ in flows.capacity_Bps]
         self.state = [_WAITING] * count
-        self.begun = [False] * count
+        self.under_way = [False] * count
         """Whether the first chunk is through."""
         self.start = [math.nan] * count
         self.end = [math.nan] * count
         self.cause = [-1] * count
         self.held = [False] * count
-        self.planned = [False] * count
+        self.end_known = [False] * count
         self.driver = [-1] * count
-        """The nearest job before it in its chain that is, or was, in the crowd; -1 = none."""
+        """The nearest flow before it in its chain that contends, or did; -1 = none."""
         self.stamp = [0] * count
         """Entries of the timetable with an older stamp do not count any more."""
-        self.table: list[tuple[float, int, int, int]] = []
-        self.crowd = Crowd(jobs)
-        self.left = count
+        self.timetable: list[tuple[float, int, int, int]] = []
+        self.contending = ContendingFlows(flows)
+        self.unfinished = count
 
     def loop(self) -> None:
-        for job, waits in enumerate(self.waits):
+        for flow, waits in enumerate(self.waits):
             if waits == 0:
-                self.begin(job, 0.0)
-        self.crowd.settle(0.0)
-        table, crowd = self.table, self.crowd
+                self.begin(flow, 0.0)
+        self.contending.share_ports(0.0)
+        timetable, contending = self.timetable, self.contending
         while True:
-            now = min(table[0][0] if table else math.inf, crowd.next)
+            now = min(timetable[0][0] if timetable else math.inf, contending.next_event)
             if now == math.inf:
                 return
-            firsts, ended = crowd.due(now)
-            for job in firsts:
-                self.first_through(job, now)
-            for job in ended:
-                self.drained(job, now)
-            while table and table[0][0] <= now:
-                _, kind, job, stamp = heapq.heappop(table)
-                if stamp == self.stamp[job]:
+            firsts, ended = contending.take_due(now)
+            for flow in firsts:
+                self.first_chunk_through(flow, now)
+            for flow in ended:
+                self.drained(flow, now)
+            while timetable and timetable[0][0] <= now:
+                _, kind, flow, stamp = heapq.heappop(timetable)
+                if stamp == self.stamp[flow]:
                     if kind == _FIRST:
-                        self.first_through(job, now)
+                        self.first_chunk_through(flow, now)
                     else:
-                        self.finish(job, now)
-            crowd.settle(now)
+                        self.finish(flow, now)
+            contending.share_ports(now)
 
-    def begin(self, job: int, now: float) -> None:
-        """All that ``job`` waited for is there."""
-        self.start[job] = now
-        others = [other for p in self.ports[job] for other in self.on[p]]
-        for p in self.ports[job]:
-            self.on[p].add(job)
-        self.state[job] = _ALONE
-        if self.fed[job]:
-            before = self.state[job - 1]
-            self.driver[job] = job - 1 if before == _CROWDED else self.driver[job - 1]
-        if others or self.outrun(job):
-            for other in (*others, job):
-                self.crowd_in(other, now)
+    def begin(self, flow: int, now: float) -> None:
+        """All that ``flow`` waited for is there."""
+        self.start[flow] = now
+        others = [other for p in self.ports[flow] for other in self.users[p]]
+        for p in self.ports[flow]:
+            self.users[p].add(flow)
+        self.state[flow] = _ALONE
+        if self.fed[flow]:
+            before = self.state[flow - 1]
+            self.driver[flow] = flow - 1 if before == _CONTENDING else self.driver[flow - 1]
+        if others or self.may_fall_behind(flow):
+            for other in (*others, flow):
+                self.start_contending(other, now)
             return
-        if self.feeds[job]:
-            self.at(now + self.first[job], _FIRST, job)
-        if not self.fed[job] or self.state[job - 1] == _DONE:
-            self.plan_end(job, now)
+        if self.feeds[flow]:
+            self.schedule(now + self.first[flow], _FIRST, flow)
+        if not self.fed[flow] or self.state[flow - 1] == _DONE:
+            self.schedule_end(flow, now)
 
-    def plan_end(self, job: int, now: float) -> None:
-        """The feeder of ``job``, which is alone on its ports, has ended (or there is none)."""
-        self.planned[job] = True
-        end = self.start[job] + self.work[job]
-        if self.fed[job]:
-            last = self.end[job - 1] + self.first[job]
-            self.held[job] = last > end
+    def schedule_end(self, flow: int, now: float) -> None:
+        """The feeder of ``flow``, which is alone on its ports, has ended (or there is none)."""
+        self.end_known[flow] = True
+        end = self.start[flow] + self.work[flow]
+        if self.fed[flow]:
+            last = self.end[flow - 1] + self.first[flow]
+            self.held[flow] = last > end
             end = max(end, last)
-        self.at(max(end, now), _END, job)
+        self.schedule(max(end, now), _END, flow)
 
-    def at(self, time: float, kind: int, job: int) -> None:
-        heapq.heappush(self.table, (time, kind, job, self.stamp[job]))
+    def schedule(self, time: float, kind: int, flow: int) -> None:
+        heapq.heappush(self.timetable, (time, kind, flow, self.stamp[flow]))
 
-    def outrun(self, job: int) -> bool:
-        """Whether a job it follows, whose speed may change, can be faster: data may pile up."""
-        driver = self.driver[job]
-        if driver < 0 or self.state[driver] != _CROWDED:
+    def may_fall_behind(self, flow: int) -> bool:
+        """Whether a flow it follows, whose speed may change, can be faster: data may pile up."""
+        driver = self.driver[flow]
+        if driver < 0 or self.state[driver] != _CONTENDING:
             return False
-        return self.first[job] > self.first[driver] * (1 + 1e-12)
+        return self.first[flow] > self.first[driver] * (1 + 1e-12)
 
-    def crowd_in(self, job: int, now: float) -> None:
-        """A job is not alone any more: it joins the crowd with those of its chain that matter.
+    def start_contending(self, flow: int, now: float) -> None:
+        """A flow is not alone any more: it contends, with those of its chain that matter.
 
         Before it: all that have ports, so that others can come in their way, or are slower.
-        After it: those that are slower, down to the next that is in the crowd already.
+        After it: those that are slower, down to the next that contends already.
         """
-        if self.state[job] != _ALONE:
+        if self.state[flow] != _ALONE:
             return
-        joining, back = [job], job
+        joining, back = [flow], flow
         while self.fed[back] and self.state[back - 1] == _ALONE:
             back -= 1
-            if self.ports[back] or self.first[back] > self.first[job]:
+            if self.ports[back] or self.first[back] > self.first[flow]:
                 joining.append(back)
-        for member in reversed(joining):
-            self.join(member, now)
+        for other in reversed(joining):
+            self.contend(other, now)
         driver = after = joining[-1]
-        while self.feeds[after] and self.state[after + 1] in (_ALONE, _CROWDED):
+        while self.feeds[after] and self.state[after + 1] in (_ALONE, _CONTENDING):
             after += 1
             self.driver[after] = driver
-            if self.state[after] == _ALONE and self.outrun(after):
-                self.join(after, now)
-            if self.state[after] == _CROWDED:
+            if self.state[after] == _ALONE and self.may_fall_behind(after):
+                self.contend(after, now)
+            if self.state[after] == _CONTENDING:
                 driver = after
 
-    def join(self, job: int, now: float) -> None:
-        """Put one job into the crowd, as far as it has come on its own."""
-        done = self.progress(job, now)
+    def contend(self, flow: int, now: float) -> None:
+        """Take one flow from the timetable, as far as it has come, to the contending ones."""
+        done = self.done_part(flow, now)
         delay = 0.0
-        leader, back = -1, job
-        while leader < 0 and self.fed[back] and self.state[back - 1] in (_ALONE, _CROWDED):
+        leader, back = -1, flow
+        while leader < 0 and self.fed[back] and self.state[back - 1] in (_ALONE, _CONTENDING):
             back -= 1
-            if self.state[back] == _CROWDED:
+            if self.state[back] == _CONTENDING:
                 leader = back
             else:
                 delay += self.first[back]
         lag = delay / self.work[leader] if leader >= 0 else 0.0
-        starting = not self.begun[job] and (self.feeds[job] or leader >= 0)
-        self.state[job] = _CROWDED
-        self.stamp[job] += 1
-        self.crowd.add(job, now, done, starting, leader, lag)
+        starting = not self.under_way[flow] and (self.feeds[flow] or leader >= 0)
+        self.state[flow] = _CONTENDING
+        self.stamp[flow] += 1
+        self.contending.add(flow, now, done, starting, leader, lag)
 
-    def progress(self, job: int, now: float) -> float:
-        """The part of a job alone on its ports that is through by ``now``."""
-        if now == self.start[job]:
+    def done_part(self, flow: int, now: float) -> float:
+        """The part of a flow alone on its ports that is through by ``now``."""
+        if now == self.start[flow]:
             return 0.0
-        part, back, delay = 1.0, job, 0.0
+        part, back, delay = 1.0, flow, 0.0
         while True:
             work = self.work[back]
-            if self.state[back] == _CROWDED:
-                self.crowd.advance(now)
-                own = float(self.crowd.done[back])
+            if self.state[back] == _CONTENDING:
+                self.contending.advance(now)
+                own = float(self.contending.done[back])
             elif work == 0:
                 own = 1.0
             elif self.fed[back] and self.state[back - 1] == _DONE:
@@ -193,55 +196,55 @@ class _Engine:
             else:
                 own = (now - self.start[back]) / work
             part = min(part, own - (delay / work if work else 0.0))
-            if self.state[back] == _CROWDED or not self.fed[back]:
+            if self.state[back] == _CONTENDING or not self.fed[back]:
                 break
-            if self.state[back - 1] not in (_ALONE, _CROWDED):
+            if self.state[back - 1] not in (_ALONE, _CONTENDING):
                 break
             back -= 1
             delay += self.first[back]
         return max(part, 0.0)
 
-    def first_through(self, job: int, now: float) -> None:
-        """The first chunk of ``job`` is there: what it feeds may start."""
-        self.begun[job] = True
-        if self.feeds[job]:
-            self.release(job + 1, job, now)
+    def first_chunk_through(self, flow: int, now: float) -> None:
+        """The first chunk of ``flow`` is there: what it feeds may start."""
+        self.under_way[flow] = True
+        if self.feeds[flow]:
+            self.release(flow + 1, flow, now)
 
-    def drained(self, job: int, now: float) -> None:
-        """The crowd is done with ``job``; its last chunk is not ahead of the feeder's."""
-        self.state[job] = _DRAINED
-        if not self.fed[job]:
-            self.finish(job, now)
-        elif self.state[job - 1] == _DONE:
-            self.at(max(now, self.end[job - 1] + self.first[job]), _END, job)
+    def drained(self, flow: int, now: float) -> None:
+        """A contending flow is through, but for a last chunk that the feeder has yet to bring."""
+        self.state[flow] = _DRAINED
+        if not self.fed[flow]:
+            self.finish(flow, now)
+        elif self.state[flow - 1] == _DONE:
+            self.schedule(max(now, self.end[flow - 1] + self.first[flow]), _END, flow)
 
-    def finish(self, job: int, now: float) -> None:
-        self.state[job] = _DONE
-        self.end[job] = now
-        self.left -= 1
-        for p in self.ports[job]:
-            self.on[p].discard(job)
-        if not self.begun[job]:
-            self.first_through(job, now)
-        if self.feeds[job]:
-            self.feeder_ended(job + 1, now)
-        for other in self.then[self.first_then[job] : self.first_then[job + 1]]:
-            self.release(other, job, now)
+    def finish(self, flow: int, now: float) -> None:
+        self.state[flow] = _DONE
+        self.end[flow] = now
+        self.unfinished -= 1
+        for p in self.ports[flow]:
+            self.users[p].discard(flow)
+        if not self.under_way[flow]:
+            self.first_chunk_through(flow, now)
+        if self.feeds[flow]:
+            self.feeder_ended(flow + 1, now)
+        for other in self.waiting[self.offsets[flow] : self.offsets[flow + 1]]:
+            self.release(other, flow, now)
 
-    def feeder_ended(self, job: int, now: float) -> None:
-        """The last chunk has come in for ``job``."""
-        if self.state[job] == _DRAINED:
-            self.held[job] = True
-            self.at(now + self.first[job], _END, job)
-        elif self.state[job] == _CROWDED:
-            self.crowd.advance(now)
-            missing = (1 - self.crowd.done[job]) * self.work[job]
-            self.held[job] = bool(missing <= 1.5 * self.first[job])
-        elif self.state[job] == _ALONE and not self.planned[job]:
-            self.plan_end(job, now)
+    def feeder_ended(self, flow: int, now: float) -> None:
+        """The last chunk has come in for ``flow``."""
+        if self.state[flow] == _DRAINED:
+            self.held[flow] = True
+            self.schedule(now + self.first[flow], _END, flow)
+        elif self.state[flow] == _CONTENDING:
+            self.contending.advance(now)
+            missing = (1 - self.contending.done[flow]) * self.work[flow]
+            self.held[flow] = bool(missing <= 1.5 * self.first[flow])
+        elif self.state[flow] == _ALONE and not self.end_known[flow]:
+            self.schedule_end(flow, now)
 
-    def release(self, job: int, by: int, now: float) -> None:
-        self.waits[job] -= 1
-        if self.waits[job] == 0:
-            self.cause[job] = by
-            self.begin(job, now)
+    def release(self, flow: int, by: int, now: float) -> None:
+        self.waits[flow] -= 1
+        if self.waits[flow] == 0:
+            self.cause[flow] = by
+            self.begin(flow, now)

@@ -1,26 +1,60 @@
-"""From a plan and a cluster to a timeline."""
+"""From a plan and a cluster to a timeline, and what users ask of one."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, check_choice
-from reshard_lab.simulation.engine import Run, run
-from reshard_lab.simulation.hops import Hops, hops_of
-from reshard_lab.simulation.jobs import Jobs, chunk_jobs, fluid_jobs
-from reshard_lab.simulation.timeline import Timeline
+from reshard_lab.errors import ReshardError, check_choice, need
+from reshard_lab.planning import Plan
+from reshard_lab.simulation.engine import run
+from reshard_lab.simulation.flows import chunk_flows, fluid_flows, links_of
+from reshard_lab.simulation.timeline import (
+    NicUse,
+    PathStep,
+    Staging,
+    TimelineRecord,
+    critical_path,
+    nic_use,
+    staging,
+)
+from reshard_lab.simulation.trace import chrome_trace
 from reshard_lab.units import format_rate
-
-if TYPE_CHECKING:
-    from reshard_lab.planning import Plan
 
 RESOLUTIONS = ("auto", "chunks", "fluid")
 MOST_FLOWS = 20_000
 """Chunks in flight from hop to hop up to which ``auto`` follows every one of them."""
+
+
+class Timeline(TimelineRecord):
+    """The simulation of one plan: columns of equal length, one entry a transmission.
+
+    Rows are in order of transfer, hop and chunk. Made by ``simulate``; read-only.
+    """
+
+    def to_frame(self) -> Any:
+        """The rows as a pandas DataFrame."""
+        return need("pandas", "notebooks", "a table").DataFrame(dict(self.columns))
+
+    def nic_use(self) -> tuple[NicUse, ...]:
+        """Bytes, busy and idle time of every NIC that carries something, in each direction."""
+        return nic_use(self)
+
+    def critical_path(self) -> tuple[PathStep, ...]:
+        """The transmissions that made the duration, first to last, and what each waited for."""
+        return critical_path(self)
+
+    def staging(self) -> dict[int, Staging]:
+        """Bytes every device stages over time (see ``Plan.peak_bytes``), for those that do."""
+        return staging(self)
+
+    def to_chrome_trace(self, path: str | Path | None = None) -> str:
+        """The timeline as JSON for Perfetto or chrome://tracing, also written to ``path``."""
+        return chrome_trace(self, path)
 
 
 def simulate(
@@ -66,11 +100,32 @@ def simulate(
     core_Bps = _core_Bps(core_oversubscription, on)
     if verify:
         plan.verify()
-    hops = hops_of(plan, on)
+    hops, links = plan.hops, links_of(plan.hops, on)
     if resolution == "auto":
-        resolution = "chunks" if int(hops.chunks.sum()) < MOST_FLOWS else "fluid"
-    jobs = (chunk_jobs if resolution == "chunks" else fluid_jobs)(hops, on, core_Bps)
-    return _timeline(plan, on, resolution, hops, jobs, run(jobs))
+        resolution = "chunks" if int(links.chunks.sum()) < MOST_FLOWS else "fluid"
+    flows = (chunk_flows if resolution == "chunks" else fluid_flows)(hops, links, on, core_Bps)
+    ran = run(flows)
+    unit = np.array([t.unit for t in plan.transfers], dtype=np.int64)[hops.transfer]
+    task = np.array([u.task for u in plan.units], dtype=np.int64)[unit]
+    operation = np.where(links.crosses, "network", np.where(hops.copies, "copy", "inside"))
+    row, every_chunk = flows.row, flows.chunk < 0
+    columns = {
+        "operation": operation[row],
+        "task": task[row],
+        "unit": unit[row],
+        "transfer": hops.transfer[row],
+        "hop": hops.hop[row],
+        "first_chunk": np.where(every_chunk, 0, flows.chunk),
+        "stop_chunk": np.where(every_chunk, links.chunks[row], flows.chunk + 1),
+        "source": hops.source[row],
+        "destination": hops.destination[row],
+        "tx_nic": links.tx_nic[row],
+        "rx_nic": links.rx_nic[row],
+        "start_s": ran.start_s,
+        "end_s": ran.end_s,
+        "nbytes": flows.nbytes,
+    }
+    return Timeline(plan, on, resolution, columns, flows.work_s, ran.cause, ran.held)
 
 
 def _like(cluster: Cluster, planned: Cluster) -> Cluster:
@@ -99,30 +154,3 @@ def _all_nics_Bps(cluster: Cluster) -> float:
     return math.fsum(
         rate * nics for rate, nics in zip(cluster.host_nic_Bps, cluster.host_nics, strict=True)
     )
-
-
-def _timeline(
-    plan: Plan, cluster: Cluster, resolution: str, hops: Hops, jobs: Jobs, ran: Run
-) -> Timeline:
-    unit = np.array([t.unit for t in plan.transfers], dtype=np.int64)[hops.transfer]
-    task = np.array([u.task for u in plan.units], dtype=np.int64)[unit]
-    kind = np.where(hops.crosses, "network", "inside")
-    kind = np.where(hops.source == hops.destination, "copy", kind)
-    row, whole = jobs.row, jobs.chunk < 0
-    columns = {
-        "operation": kind[row],
-        "task": task[row],
-        "unit": unit[row],
-        "transfer": hops.transfer[row],
-        "hop": hops.hop[row],
-        "first_chunk": np.where(whole, 0, jobs.chunk),
-        "stop_chunk": np.where(whole, hops.chunks[row], jobs.chunk + 1),
-        "source": hops.source[row],
-        "destination": hops.destination[row],
-        "tx_nic": hops.tx_nic[row],
-        "rx_nic": hops.rx_nic[row],
-        "start_s": ran.start_s,
-        "end_s": ran.end_s,
-        "nbytes": jobs.nbytes,
-    }
-    return Timeline(plan, cluster, resolution, columns, jobs.work_s, ran.cause, ran.held)

@@ -6,13 +6,11 @@ import heapq
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from reshard_lab.boxes import box_text
 from reshard_lab.errors import write_text
-
-if TYPE_CHECKING:
-    from reshard_lab.simulation.timeline import Timeline, Transmission
+from reshard_lab.simulation.timeline import TimelineRecord, Transmission
 
 
 class _Track(NamedTuple):
@@ -38,18 +36,18 @@ class _Slice(NamedTuple):
     """Index of the transmission."""
 
 
-def chrome_trace(timeline: Timeline, path: str | Path | None = None) -> str:
+def chrome_trace(record: TimelineRecord, path: str | Path | None = None) -> str:
     """JSON text: a process a host, a thread each way a device and a NIC, an arrow a transmission.
 
     Times are microseconds, cut to nanoseconds so that slices that follow each other also do so
     in the file. Transmissions that share a port are drawn on several threads of it.
     """
-    rows = list(timeline)
+    rows = list(record)
     tracks: dict[_Track, list[_Slice]] = {}
     for index, row in enumerate(rows):
-        piece = _Slice(round(row.start_s * 1e9), round(row.end_s * 1e9), index)
-        for track in _tracks_of(timeline, row):
-            tracks.setdefault(track, []).append(piece)
+        slice_ = _Slice(round(row.start_s * 1e9), round(row.end_s * 1e9), index)
+        for track in _tracks_of(record, row):
+            tracks.setdefault(track, []).append(slice_)
     events: list[dict[str, Any]] = []
     hosts = sorted({track.host for track in tracks})
     for host in hosts:
@@ -62,14 +60,14 @@ def chrome_trace(timeline: Timeline, path: str | Path | None = None) -> str:
             name = track.label if number == 0 else f"{track.label} ({number + 1})"
             events.append(metadata("thread_name", track.host, tid, name=name))
             events.append(metadata("thread_sort_index", track.host, tid, sort_index=tid))
-            for piece in slices:
-                events += _slice_events(timeline, rows[piece.row], piece, track, tid)
-    plan = {"plan": repr(timeline.plan), "resolution": timeline.resolution}
+            for slice_ in slices:
+                events += _slice_events(record, rows[slice_.row], slice_, track, tid)
+    plan = {"plan": repr(record.plan), "resolution": record.resolution}
     return trace_text(events, path, otherData=plan)
 
 
-def _tracks_of(timeline: Timeline, row: Transmission) -> Iterator[_Track]:
-    host_of = timeline.cluster.host_of
+def _tracks_of(record: TimelineRecord, row: Transmission) -> Iterator[_Track]:
+    host_of = record.cluster.host_of
     source, destination = host_of(row.source), host_of(row.destination)
     yield _Track(source, 1, row.source, 0)
     if row.operation != "copy":
@@ -83,28 +81,28 @@ def _apart(slices: Iterable[_Slice]) -> list[list[_Slice]]:
     """The slices on as few rows as there are at once at most, without overlap on any."""
     rows: list[list[_Slice]] = []
     free: list[tuple[int, int]] = []
-    for piece in sorted(slices):
-        if free and free[0][0] <= piece.start_ns:
+    for slice_ in sorted(slices):
+        if free and free[0][0] <= slice_.start_ns:
             number = heapq.heappop(free)[1]
         else:
             number = len(rows)
             rows.append([])
-        rows[number].append(piece)
-        heapq.heappush(free, (piece.end_ns, number))
+        rows[number].append(slice_)
+        heapq.heappush(free, (slice_.end_ns, number))
     return rows
 
 
 def _slice_events(
-    timeline: Timeline, row: Transmission, piece: _Slice, track: _Track, tid: int
+    record: TimelineRecord, row: Transmission, slice_: _Slice, track: _Track, tid: int
 ) -> Iterator[dict[str, Any]]:
-    place = {"pid": track.host, "tid": tid, "ts": piece.start_ns / 1000, "cat": row.operation}
+    place = {"pid": track.host, "tid": tid, "ts": slice_.start_ns / 1000, "cat": row.operation}
     name = f"transfer {row.transfer}"
-    transfer = timeline.plan.transfers[row.transfer]
+    transfer = record.plan.transfers[row.transfer]
     yield {
         "ph": "X",
         "name": name,
         **place,
-        "dur": (piece.end_ns - piece.start_ns) / 1000,
+        "dur": (slice_.end_ns - slice_.start_ns) / 1000,
         "args": {
             "from": row.source,
             "to": row.destination,
@@ -116,8 +114,8 @@ def _slice_events(
             "box": box_text(transfer.box),
         },
     }
-    if row.operation != "copy" and track.kind == 1 and piece.end_ns > piece.start_ns:
-        arrow = {"name": name, **place, "id": piece.row}
+    if row.operation != "copy" and track.kind == 1 and slice_.end_ns > slice_.start_ns:
+        arrow = {"name": name, **place, "id": slice_.row}
         yield {"ph": "f", "bp": "e", **arrow} if track.receives else {"ph": "s", **arrow}
 
 

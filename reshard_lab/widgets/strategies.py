@@ -14,8 +14,8 @@ from reshard_lab.planning.nics import traffic
 from reshard_lab.plots.plans import draw_traffic
 from reshard_lab.plots.strategy import NAMES, draw_strategy
 from reshard_lab.resharding import ReshardingTask
+from reshard_lab.simulation import Timeline
 from reshard_lab.simulation.delivery import one_sender
-from reshard_lab.simulation.timeline import Timeline
 from reshard_lab.strategies import PAPER, STRATEGIES, closed_form_s
 from reshard_lab.units import (
     format_bytes,

@@ -12,7 +12,7 @@ import reshard_lab as rl
 from reshard_lab import paper, plots
 from reshard_lab.plots.snapshot import LEFT, WIDE
 from reshard_lab.plots.strategy import MOST_BARS
-from reshard_lab.simulation.delivery import Piece, moment, one_sender, pieces
+from reshard_lab.simulation.delivery import MovingPart, moving_parts, one_sender, snapshot
 from reshard_lab.strategies import closed_form_s
 from support.svg_pages import assert_readable
 from support.svg_pages import read as page_of
@@ -30,14 +30,14 @@ def real(hosts: int = 9, devices: int = 8) -> rl.Cluster:
     return rl.Cluster(hosts, devices, nic="10Gbps", nic_latency="20us")
 
 
-def times(found: list[Piece], device: int) -> list[tuple[int, float, float]]:
+def times(found: list[MovingPart], device: int) -> list[tuple[int, float, float]]:
     rows = [(p.number, p.start_s, p.end_s) for p in found if p.destination == device]
     return [(n, round(a, 9), round(b, 9)) for n, a, b in rows]
 
 
 def test_a_broadcast_is_the_chunk_pipeline_of_figure_3d():
     """K = 4, t = 1: a chunk takes 1/4 to the first host, and comes 1/4 later to the second."""
-    found = pieces(one_sender("broadcast", 1_000_000, 2, 2, ideal(3, 2), 4))
+    found = moving_parts(one_sender("broadcast", 1_000_000, 2, 2, ideal(3, 2), 4))
     quarters = [(i, i / 4, (i + 1) / 4) for i in range(4)]
     assert times(found, 2) == quarters
     assert times(found, 3) == [(i, end, end) for i, _, end in quarters]
@@ -47,17 +47,17 @@ def test_a_broadcast_is_the_chunk_pipeline_of_figure_3d():
 
 def test_all_gathers_go_in_parts():
     """A = B = 2. Local: both halves to a host, then the other half. Global: quarters, then on."""
-    local = pieces(one_sender("local_allgather", 1_000_000, 2, 2, ideal(3, 2)))
+    local = moving_parts(one_sender("local_allgather", 1_000_000, 2, 2, ideal(3, 2)))
     assert times(local, 2) == [(0, 0.0, 0.5), (1, 1.0, 1.0)]
     assert times(local, 5) == [(1, 1.5, 2.0), (0, 2.0, 2.0)]
-    ring = pieces(one_sender("global_allgather", 1_000_000, 2, 2, ideal(3, 2)))
+    ring = moving_parts(one_sender("global_allgather", 1_000_000, 2, 2, ideal(3, 2)))
     assert times(ring, 2)[:1] == [(0, 0.0, 0.25)]
     assert [n for n, _, _ in times(ring, 2)] == [0, 3, 2, 1]  # from the last device of the ring
     assert max(p.end_s for p in ring) == 1.75  # t + (n - 1)/n·t
 
 
 def test_send_recv_moves_the_whole_to_one_device_after_the_other():
-    found = pieces(one_sender("send_recv", 1_000_000, 2, 2, ideal(3, 2)))
+    found = moving_parts(one_sender("send_recv", 1_000_000, 2, 2, ideal(3, 2)))
     assert [(p.destination, p.start_s, p.end_s) for p in found] == [
         *[(2, 0.0, 1.0), (3, 1.0, 2.0)],
         *[(4, 2.0, 3.0), (5, 3.0, 4.0)],
@@ -76,9 +76,9 @@ def test_what_is_held_is_what_has_arrived(strategy, hosts, devices, chunks, data
         closed_form_s(strategy, nbytes, hosts, devices, real(), chunks), abs=rounding_s
     )
     timeline.plan.verify()
-    found = pieces(timeline)
+    found = moving_parts(timeline)
     at = data.draw(st.floats(0, 1.2)) * timeline.duration_s
-    now = moment(found, at)
+    now = snapshot(found, at)
     arrived = {d: np.zeros(nbytes, dtype=bool) for d in {p.destination for p in found}}
     arrived[0] = np.ones(nbytes, dtype=bool)
     for row in timeline:
@@ -98,13 +98,13 @@ def test_what_is_held_is_what_has_arrived(strategy, hosts, devices, chunks, data
     for p in now.moving:
         assert arrived[p.source][p.first : p.stop].all()
         assert not arrived[p.destination][p.first : p.stop].any()
-    everything = moment(found, timeline.duration_s)
+    everything = snapshot(found, timeline.duration_s)
     assert set(everything.held.values()) == {((0, nbytes),)} and not everything.moving
 
 
 def test_pieces_are_numbered_by_their_bytes_and_cover_them():
     for strategy, count in zip(FOUR, (1, 3, 6, 5), strict=True):
-        found = pieces(one_sender(strategy, 100, 2, 3, real(), 5))
+        found = moving_parts(one_sender(strategy, 100, 2, 3, real(), 5))
         spans = sorted({(p.number, p.first, p.stop) for p in found})
         assert [n for n, _, _ in spans] == list(range(count))
         assert [a for _, a, _ in spans] == [0, *[b for _, _, b in spans[:-1]]]
@@ -114,7 +114,7 @@ def test_pieces_are_numbered_by_their_bytes_and_cover_them():
 def test_other_plans_are_refused():
     task = paper.on_figure2("S01R", "S0R")
     with pytest.raises(rl.ReshardError, match=r"only one unit task .* not 4 of shape \(4, 4\)"):
-        pieces(rl.simulate(rl.plan(task)))
+        moving_parts(rl.simulate(rl.plan(task)))
     with pytest.raises(rl.ReshardError, match=r"3 hosts of 2 devices .* cluster has 3 hosts of 2"):
         one_sender("broadcast", 10, 3, 2, ideal(3, 2))
     with pytest.raises(rl.ReshardError, match="2 hosts of 3 devices"):
@@ -233,7 +233,7 @@ def test_no_picture_is_cut_and_few_bars_are_drawn(strategy, hosts, devices, chun
     assert len(rows) == 1 + hosts * devices
     assert sum(map(len, rows.values())) <= MOST_BARS + MOST_BARS // 4
     many = any("They are many" in words for words in page.words())
-    assert many == (sum(map(len, list(rows.values())[1:])) < len(pieces(timeline)))
+    assert many == (sum(map(len, list(rows.values())[1:])) < len(moving_parts(timeline)))
     assert figure.svg == plots.draw_strategy(timeline, at).svg
 
 
