@@ -21,12 +21,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
-from reshard_lab.errors import ReshardError, need
+from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import network, torchrun
-from reshard_lab.runtime.calls import LateError, PeerError
-from reshard_lab.runtime.process import die_with
-from reshard_lab.runtime.protocol import LineReader, Progress, write_line
+from reshard_lab.runtime.calls import LateError, PeerError, torch_modules
+from reshard_lab.runtime.process import LineReader, Progress, die_with, write_line
 from reshard_lab.runtime.trial import Trial
 from reshard_lab.training.collectives import ProcessGroups
 from reshard_lab.training.executor import take_part
@@ -160,7 +159,7 @@ class Worker:
     """One device of the pool."""
 
     def __init__(self, config: dict[str, Any], forks: int, device: int, reports: int) -> None:
-        self.torch = need("torch", "run", "running a plan on processes")
+        torch, dist = torch_modules()
         self.device, self.reports = device, reports
         devices = config["devices"]
         self.ranks = {d: rank for rank, d in enumerate(devices)}
@@ -170,8 +169,7 @@ class Worker:
         if config["network"]:
             network.enter(network.Network.from_json(config["network"]).near[device])
         os.environ["GLOO_SOCKET_IFNAME"] = config["interface"]
-        self.torch.set_num_threads(1)
-        dist = need("torch.distributed", "run", "running a plan on processes")
+        torch.set_num_threads(1)
         dist.init_process_group(
             "gloo",
             store=dist.FileStore(str(folder / f"store-{forks}"), len(devices)),
@@ -232,8 +230,7 @@ def main() -> None:
     lines = commands.read()
     if not lines:
         return
-    torch = need("torch", "run", "running a plan on processes")
-    need("torch.distributed", "run", "running a plan on processes")
+    torch, _ = torch_modules()
     if lines[0]["network"]:
         network.build(network.Network.from_json(lines[0]["network"]))
     zygote = Zygote(lines[0], commands, reports)

@@ -24,7 +24,7 @@ from reshard_lab.paper.pipelines import several
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import Measurement, run
 from reshard_lab.runtime.context import devices_of
-from reshard_lab.runtime.emulated import SlowError
+from reshard_lab.runtime.launch import SlowError
 
 if TYPE_CHECKING:
     import pandas as pd

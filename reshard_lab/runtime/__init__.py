@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from reshard_lab.runtime.arrays import execute
-from reshard_lab.runtime.emulated import EmulatedCluster
-from reshard_lab.runtime.launch import run
+from reshard_lab.runtime.launch import EmulatedCluster, run
 from reshard_lab.runtime.measure import Measurement, to_frame
 from reshard_lab.runtime.pool import Pool
 from reshard_lab.runtime.rank import prepare, run_rank

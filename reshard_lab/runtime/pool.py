@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,16 +12,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, check_int
+from reshard_lab.errors import ReshardError, check_int, short
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.calls import Deadline
 from reshard_lab.runtime.context import devices_of
-from reshard_lab.runtime.failure import Evidence, LastOperation, explain_stop, last_operation
 from reshard_lab.runtime.measure import Measurement, cpu_share, environment, measurement
 from reshard_lab.runtime.network import Network
-from reshard_lab.runtime.process import PoolProcess, worker_command
-from reshard_lab.runtime.protocol import Progress
-from reshard_lab.runtime.trial import check_run
+from reshard_lab.runtime.process import (
+    LastOperation,
+    PoolProcess,
+    explain_stop,
+    last_operation,
+)
 
 _PLAN = "plan.json"
 _SLACK_S = 1.0  # a worker notices the deadline itself, and says more about it
@@ -48,13 +51,38 @@ class PoolJob(NamedTuple):
     """What a device did last, in words."""
 
 
+class Repeats(NamedTuple):
+    """How often a plan is to be carried out, and on which data."""
+
+    repeats: int
+    """That are timed."""
+    warmup: int
+    timeout_s: float
+    """Deadline of each."""
+    seed: int
+
+
+def check_run(
+    plan: object, repeats: object, warmup: object, timeout_s: Any, seed: object
+) -> Repeats:
+    """What ``run`` was given, wherever that is; raises ReshardError for what cannot be run."""
+    if not isinstance(plan, Plan):
+        raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {short(plan)}")
+    return Repeats(
+        check_int("repeats", repeats, 1),
+        check_int("warmup", warmup),
+        Deadline(timeout_s).timeout_s,
+        check_int("seed", seed),
+    )
+
+
 def device_ids(devices: int | Iterable[int]) -> tuple[int, ...]:
     """The devices of a pool, ascending: those listed, or 0 to n - 1 for a number n."""
     listed = devices if isinstance(devices, Iterable) else range(check_int("devices", devices, 1))
-    found = tuple(sorted({check_int("device", d) for d in listed}))
-    if not found:
+    ids = tuple(sorted({check_int("device", d) for d in listed}))
+    if not ids:
         raise ReshardError("a pool needs at least one device; give a number or a list of ids")
-    return found
+    return ids
 
 
 class Pool:
@@ -87,7 +115,6 @@ class Pool:
         """Process of every device while they run, as numbered where the pool's process runs."""
         self._lock = threading.Lock()
         self._process: PoolProcess | None = None
-        self._progress: Progress | None = None
         self._torch = ""
 
     def run(
@@ -145,7 +172,8 @@ class Pool:
         with self._lock:
             try:
                 process = self._ready()
-                self._reset_positions()
+                for rank in range(len(self.devices)):  # where an earlier job was is of no interest
+                    process.progress.begin(rank, 0)
                 for name, text in job.files.items():
                     (process.folder / name).write_text(text)
                 process.send({"devices": job.devices, **job.command})
@@ -167,11 +195,9 @@ class Pool:
 
     def close(self) -> None:
         """End all processes and remove their folder."""
-        if self._progress is not None:
-            self._progress.close()
         if self._process is not None:
             self._process.close()
-        self._process = self._progress = None
+        self._process = None
         self.pids = {}
 
     def __enter__(self) -> Pool:
@@ -186,7 +212,7 @@ class Pool:
         return "lo" if "lo" in names else "lo0"
 
     def _command(self) -> list[str]:
-        return worker_command(self.prefix)
+        return [*self.prefix, sys.executable, "-m", "reshard_lab.worker"]
 
     def _ready(self) -> PoolProcess:
         """The pool's process, with a worker for every device."""
@@ -202,9 +228,6 @@ class Pool:
             self._torch = self._start_event("up", deadline)["torch"]
         if self.pids:
             return self._process
-        if self._progress is not None:
-            self._progress.close()
-        self._progress = Progress(self._process.folder / "progress", len(self.devices))
         self._process.send({"do": "fork"})
         pids = self._start_event("forked", deadline)["pids"]
         for _ in self.devices:
@@ -212,24 +235,17 @@ class Pool:
         self.pids = {int(device): pid for device, pid in pids.items()}
         return self._process
 
-    def _reset_positions(self) -> None:
-        """No device has begun: what an earlier job left behind says nothing of the next one."""
-        assert self._progress is not None
-        for rank in range(len(self.devices)):
-            self._progress.begin(rank, 0)
-
     def _start_event(self, expected: str, deadline: Deadline) -> dict[str, Any]:
         assert self._process is not None
         event = self._process.next(deadline.left())
         if event is not None and event["event"] == expected:
             return event
-        if event is None:
-            said = f"nothing within start_timeout_s={self.start_timeout_s:g}"
-        else:
-            said = f"{event['event']} of device {event.get('device')}"
         device = None if event is None else event.get("device")
+        came = f"nothing within start_timeout_s={self.start_timeout_s:g}"
+        if event is not None:
+            came = f"{event['event']} of device {device}"
         raise ReshardError(
-            f"the processes of the pool did not start: {expected!r} was expected, {said} came\n"
+            f"the processes of the pool did not start: {expected!r} was expected, {came} came\n"
             f"{self._process.stderr(device).strip()}"
         )
 
@@ -262,16 +278,16 @@ class Pool:
                 reports.append(event)
             elif event["event"] == "done":
                 waiting.discard(event["device"])
-        assert self._progress is not None
-        ranks = {device: rank for rank, device in enumerate(self.devices)}
-        seen = Evidence(
-            waiting=tuple(sorted(waiting)),
-            reports=tuple(reports),
+        text = explain_stop(
+            job.what,
+            job.last,
+            waiting=sorted(waiting),
+            reports=reports,
             timeout_s=job.timeout_s,
-            positions={d: self._progress.read(rank) for d, rank in ranks.items()},
+            positions={d: process.progress.read(rank) for rank, d in enumerate(self.devices)},
             stderr={d: process.stderr(d) for d in self.devices},
         )
-        return ReshardError(explain_stop(job.what, seen, job.last))
+        return ReshardError(text)
 
     def _stop(self) -> None:
         """End the workers; the process that forks them stays, if it answers."""

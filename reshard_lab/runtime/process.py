@@ -1,10 +1,16 @@
-"""The pool's own process, as the launcher sees it: started, spoken to, ended."""
+"""The pool's own process as the launcher sees it: what they say to each other, how it is ended.
+
+They talk in JSON lines over pipes, and by a page of shared memory in which the workers note where
+they are: so that there is something to say of one that died.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import importlib.util
+import json
+import mmap
 import os
 import selectors
 import shutil
@@ -14,14 +20,154 @@ import sys
 import tempfile
 import time
 import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from reshard_lab.errors import ReshardError, need
-from reshard_lab.runtime.protocol import LineReader, write_line
+from reshard_lab.errors import ReshardError
+from reshard_lab.planning import Plan
+from reshard_lab.runtime.calls import torch_modules
 
+LANES = ("copy", "send", "recv")
+_VERB = {"copy": "copying", "send": "sending", "recv": "receiving"}
+_FIELDS = 8  # repeat, (step + 1, messages done) a lane, one spare
 _END_S = 5.0
 _PACKAGE = Path(__file__).resolve().parents[2]
+_TAIL = 2000  # characters of stderr that a message repeats
+
+
+def write_line(fd: int, message: dict[str, Any]) -> None:
+    """Write one message, all of it."""
+    data = (json.dumps(message) + "\n").encode()
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+class LineReader:
+    """Messages from the read end of a pipe."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.rest = b""
+
+    def read(self) -> list[dict[str, Any]] | None:
+        """The messages that one read completes, maybe none yet; None at the end of the pipe."""
+        data = os.read(self.fd, 1 << 16)
+        if not data:
+            return None
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+
+class Position(NamedTuple):
+    """Where a device is."""
+
+    repeat: int
+    """Counted from 1, warm-ups included; 0 = not begun."""
+    lanes: dict[str, tuple[int, int]]
+    """``{lane: (step, messages done)}`` of the last step of every lane that has begun."""
+
+
+class Progress:
+    """Where every device is, in memory that outlives a process that is killed."""
+
+    def __init__(self, path: Path, count: int) -> None:
+        size = count * _FIELDS * 4
+        with open(path, "ab") as file:  # keeps what is there
+            file.truncate(size)
+        with open(path, "r+b") as file:
+            self._map = mmap.mmap(file.fileno(), size)
+        self._cells = memoryview(self._map).cast("i")
+
+    def begin(self, rank: int, repeat: int) -> None:
+        """A repeat begins on this rank."""
+        at = rank * _FIELDS
+        for i in range(1, _FIELDS):
+            self._cells[at + i] = 0
+        self._cells[at] = repeat
+
+    def note(self, rank: int, lane: str, step: int, done: int) -> None:
+        """So many messages of a step are done."""
+        at = rank * _FIELDS + 1 + 2 * LANES.index(lane)
+        self._cells[at + 1] = done
+        self._cells[at] = step + 1
+
+    def read(self, rank: int) -> Position:
+        """Where the rank is."""
+        repeat, *cells = self._cells[rank * _FIELDS : (rank + 1) * _FIELDS].tolist()
+        lanes = zip(LANES, cells[::2], cells[1::2], strict=False)
+        return Position(repeat, {lane: (step - 1, done) for lane, step, done in lanes if step})
+
+    def close(self) -> None:
+        """Unmap the page."""
+        self._cells.release()
+        self._map.close()
+
+
+LastOperation = Callable[[int, Position | None], str]
+"""What a device was doing, in words."""
+
+
+def explain_stop(
+    what: str,
+    last: LastOperation,
+    *,
+    waiting: Iterable[int],
+    reports: Sequence[dict[str, Any]],
+    timeout_s: float,
+    positions: Mapping[int, Position],
+    stderr: Mapping[int, str],
+) -> str:
+    """The message of the error: who failed, how, at what step, with the end of its stderr.
+
+    From what is known just before the processes are ended: devices ``waiting`` had not finished,
+    ``reports`` are ``exit`` and ``error`` events as they came, ``timeout_s`` is the longest time
+    without a report that was allowed; positions and stderr are those of all devices.
+    """
+    exits = {e["device"]: e["code"] for e in reports if e["event"] == "exit"}
+    errors = {e["device"]: e for e in reports if e["event"] == "error"}
+    own = [d for d, e in errors.items() if e["kind"] == "own"]
+    late = not errors or any(e["kind"] == "late" for e in errors.values())
+    silent = [d for d in waiting if d not in errors]
+    if exits:
+        blamed = {d: f"died ({_how(code)})" for d, code in exits.items()}
+    elif silent and late and not own:
+        blamed = dict.fromkeys(silent, f"hangs: no sign of it within {timeout_s:g} s")
+    else:
+        blamed = {d: f"failed: {errors[d]['text']}" for d in own or errors}
+    lines = [f"{what} was stopped"]
+    for device, text in blamed.items():
+        lines.append(f"device {device} {text}; {last(device, positions.get(device))}")
+        if tail := stderr.get(device, "").strip()[-_TAIL:]:
+            lines.append(f"stderr of device {device}:\n{tail}")
+    return "\n".join(lines)
+
+
+def last_operation(plan: Plan, device: int, position: Position | None) -> str:
+    """What a device was doing, lane by lane."""
+    if position is None or position.repeat == 0:
+        return "it had not begun"
+    steps = plan.programs.get(device, ())
+    doing = []
+    for lane, (index, done) in position.lanes.items():
+        step = steps[index]
+        total = 1 if lane == "copy" else plan.transfers[step.transfer].messages
+        peer = {"copy": "", "send": f" to device {step.peer}", "recv": f" from device {step.peer}"}
+        doing.append(
+            f"{_VERB[lane]} transfer {step.transfer}{peer[lane]} (step {index + 1} of {len(steps)},"
+            f" {done} of {total} messages done)"
+        )
+    what = " and ".join(doing) or "none yet"
+    return f"last operation, in repeat {position.repeat} (warm-ups counted): {what}"
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
 
 
 class PoolProcess:
@@ -33,8 +179,9 @@ class PoolProcess:
 
     def __init__(self, command: list[str], config: dict[str, Any]) -> None:
         if importlib.util.find_spec("torch") is None:
-            need("torch", "run", "running a plan on processes")
+            torch_modules()  # raises
         self.folder, self._process = _started(command)
+        self.progress = Progress(self.folder / "progress", len(config["devices"]))
         self._finalizer = weakref.finalize(self, _end, self._process, self.folder, os.getpid())
         assert self._process.stdin is not None and self._process.stdout is not None
         self._input, output = self._process.stdin.fileno(), self._process.stdout.fileno()
@@ -50,7 +197,7 @@ class PoolProcess:
         return self._process.pid
 
     def send(self, message: dict[str, Any]) -> None:
-        """Give a command (nothing happens if the process has ended: ``next`` will tell)."""
+        """Give a command (nothing happens if the process has ended: ``next`` will say so)."""
         with contextlib.suppress(BrokenPipeError):
             write_line(self._input, message)
 
@@ -78,6 +225,7 @@ class PoolProcess:
     def close(self) -> None:
         """End it, its workers and its folder."""
         self._select.close()
+        self.progress.close()
         self._finalizer()
 
 
@@ -115,18 +263,20 @@ def _end(process: subprocess.Popen[bytes], folder: Path, owner: int) -> None:
         return  # a fork of the launcher: not its process to end
     assert process.stdin is not None and process.stdout is not None
     process.stdin.close()
-    try:
-        process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    end_process(process, _END_S, ask=False)
     process.stdout.close()
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def worker_command(prefix: tuple[str, ...] = ()) -> list[str]:
-    """How the pool's process is started."""
-    return [*prefix, sys.executable, "-m", "reshard_lab.worker"]
+def end_process(process: subprocess.Popen[bytes], timeout_s: float, ask: bool = True) -> None:
+    """Wait for its end, killing it if that takes too long; ``ask`` it to end by SIGTERM before."""
+    if ask and process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def child_environment() -> dict[str, str]:

@@ -26,7 +26,7 @@ from reshard_lab.runtime import run_rank
 from reshard_lab.runtime.calls import CallState, Deadline
 from reshard_lab.runtime.context import resolve_rank
 from reshard_lab.runtime.measure import cpu_ticks
-from reshard_lab.runtime.protocol import Progress
+from reshard_lab.runtime.process import Progress
 from reshard_lab.runtime.rank import plan_group
 from reshard_lab.training.collectives import ProcessGroups, TensorParallel, barrier
 from reshard_lab.training.compute import (

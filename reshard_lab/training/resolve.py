@@ -22,8 +22,7 @@ from reshard_lab.pipelining.schedules import schedule as make_schedule
 from reshard_lab.pipelining.simulation import compute_loads
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
-from reshard_lab.runtime.emulated import DEFAULT_NIC, EmulatedCluster
-from reshard_lab.runtime.launch import POOL_TARGETS
+from reshard_lab.runtime.launch import DEFAULT_NIC, POOL_TARGETS, EmulatedCluster
 from reshard_lab.runtime.pool import Pool
 from reshard_lab.strategies import STRATEGIES
 from reshard_lab.training.config import TrainingConfig, parallel_groups

@@ -9,10 +9,9 @@ from functools import partial
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import check_bool, check_int, check_number
 from reshard_lab.runtime.calls import Deadline
-from reshard_lab.runtime.emulated import EmulatedCluster
-from reshard_lab.runtime.launch import open_pool
+from reshard_lab.runtime.launch import EmulatedCluster, open_pool
 from reshard_lab.runtime.pool import Pool, PoolJob
-from reshard_lab.runtime.protocol import Position
+from reshard_lab.runtime.process import Position
 from reshard_lab.training.config import TrainingConfig
 from reshard_lab.training.executor import CONFIG, OVER, PLAN, RUNS, WAITS
 from reshard_lab.training.models import Transformer, UNet

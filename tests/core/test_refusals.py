@@ -17,7 +17,7 @@ from reshard_lab.paper.reproduce import reproduce
 from reshard_lab.pipelining.timeline import Event
 from reshard_lab.planning.nics import traffic
 from reshard_lab.plots.time_axis import round_steps
-from reshard_lab.runtime.process import PoolProcess, worker_command
+from reshard_lab.runtime.process import PoolProcess
 from support.commands import refused
 
 TWO = pipeline.schedule("1f1b", 2, 2)
@@ -92,13 +92,23 @@ def test_json_has_no_numbers_that_json_lacks():
 def test_a_process_that_cannot_start_leaves_no_folder(monkeypatch, tmp_path, executable):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "executable", executable)
-    says("cannot start the processes of a run", PoolProcess, worker_command(), {})
+    says(
+        "cannot start the processes of a run",
+        PoolProcess,
+        [sys.executable, "-m", "reshard_lab.worker"],
+        {},
+    )
     assert not list(tmp_path.iterdir())
 
 
 def test_a_run_without_a_place_for_temporary_files_says_so(monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
-    says("name one that can be written to in TMPDIR", PoolProcess, worker_command(), {})
+    says(
+        "name one that can be written to in TMPDIR",
+        PoolProcess,
+        [sys.executable, "-m", "reshard_lab.worker"],
+        {},
+    )
 
 
 def event(**changes):

@@ -245,11 +245,11 @@ def test_reproduce_writes_tables_pictures_and_stamps(tmp_path, capsys, monkeypat
     import pandas as pd
 
     from reshard_lab.cli import main
-    from reshard_lab.runtime import emulated, network
+    from reshard_lab.runtime import launch, network
 
     if where == "emulated" and network.refused() is not None:
         pytest.skip(f"no network namespaces here: {network.refused()}")
-    monkeypatch.setattr(emulated, "LEAST_SHARE", 0.0)  # other tests run beside it
+    monkeypatch.setattr(launch, "LEAST_SHARE", 0.0)  # other tests run beside it
     words = {
         "local": ("gloo, loopback (unshaped)", "fitted from one measured transfer"),
         "emulated": ("gloo, emulated 400 Mbit/s NICs", "NICs of 400 Mbit/s, all else free"),
@@ -331,16 +331,16 @@ def test_patience_waits_for_idle_cores_and_measures_again_if_they_were_not(monke
 
 def test_a_machine_that_carries_no_speed_is_told_so(monkeypatch):
     from reshard_lab.paper import measuring
-    from reshard_lab.runtime import emulated
+    from reshard_lab.runtime import launch
 
     monkeypatch.setattr(measuring, "refused", lambda: None)
     tried = []
 
     def refuse(self):
         tried.append(self.cluster.nic_Bps)
-        raise emulated.SlowError("the NICs were to carry more")
+        raise launch.SlowError("the NICs were to carry more")
 
-    monkeypatch.setattr(emulated.EmulatedCluster, "__enter__", refuse)
+    monkeypatch.setattr(launch.EmulatedCluster, "__enter__", refuse)
     text = "no speed of 400Mbit, 200Mbit can be emulated here: .* carry more; or wait for "
     with pytest.raises(rl.ReshardError, match=text), measuring.open_target("emulated", "", 1, 1, 0):
         raise AssertionError("not reached")
@@ -349,13 +349,13 @@ def test_a_machine_that_carries_no_speed_is_told_so(monkeypatch):
 
 def test_what_fails_for_another_reason_is_not_taken_for_a_slow_machine(monkeypatch):
     from reshard_lab.paper import measuring
-    from reshard_lab.runtime import emulated
+    from reshard_lab.runtime import launch
 
     def fail(self):
         raise rl.ReshardError("the process of the pool ended unexpectedly")
 
     monkeypatch.setattr(measuring, "refused", lambda: None)
-    monkeypatch.setattr(emulated.EmulatedCluster, "__enter__", fail)
+    monkeypatch.setattr(launch.EmulatedCluster, "__enter__", fail)
     said = pytest.raises(rl.ReshardError, match=r"^the process of the pool ended")
     with said, measuring.open_target("emulated", "", 1, 1, 0):
         raise AssertionError("not reached")

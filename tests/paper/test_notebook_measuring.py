@@ -12,7 +12,7 @@ import reshard_lab as rl
 from reshard_lab import paper, teaching
 from reshard_lab.paper import measuring, notebook
 from reshard_lab.paper.measuring import MeasuringTarget
-from reshard_lab.runtime.emulated import SlowError
+from reshard_lab.runtime.launch import SlowError
 from support.paths import ROOT
 
 FOUND = importlib.util.spec_from_file_location("run_notebooks", ROOT / "tools" / "notebooks.py")

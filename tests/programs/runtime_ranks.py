@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 import reshard_lab as rl
 from reshard_lab.boxes import box_shape
-from reshard_lab.runtime import oracle, run_rank
+from reshard_lab.runtime import run_rank, trial
 from reshard_lab.runtime.arrays import bytes_of
 from reshard_lab.runtime.context import devices_of
 from support import random_tasks
@@ -55,7 +55,7 @@ def filled(task, device, side="src", seed=0):
     if box is None:
         return None
     tensor = torch.empty(box_shape(box), dtype=getattr(torch, task.dtype))
-    oracle.fill(bytes_of(tensor).numpy(), task.shape, task.dtype, box, seed)
+    trial.fill(bytes_of(tensor).numpy(), task.shape, task.dtype, box, seed)
     return tensor
 
 
@@ -65,7 +65,7 @@ def right(task, device, piece, seed=0):
     if box is None:
         return piece is None
     found = bytes_of(piece).numpy()
-    return oracle.first_wrong(task.shape, task.dtype, box, seed, found) is None
+    return trial.first_wrong(task.shape, task.dtype, box, seed, found) is None
 
 
 def all_right(plan, device, outs):

@@ -15,7 +15,7 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab import cli
-from reshard_lab.runtime import emulated, network
+from reshard_lab.runtime import launch, network
 from support import leftovers
 
 pytest.importorskip("torch")
@@ -69,7 +69,7 @@ def test_plans_are_carried_out_and_checked(cluster, strategy):
 def test_a_measurement_says_what_it_was_taken_on(cluster):
     measured = cluster.run(columns_to_rows(cluster.cluster, [0, 2], [4, 5]), repeats=2)
     stamp = measured.environment
-    cores = emulated.available_cores()
+    cores = launch.available_cores()
     assert stamp["where"] == "emulated" and stamp["nic_Bps"] == 50e6
     link = f"gloo, emulated 400 Mbit/s and 200 Mbit/s NICs, {cores} core{'s' * (cores > 1)}"
     assert stamp["link"] == link
@@ -77,7 +77,7 @@ def test_a_measurement_says_what_it_was_taken_on(cluster):
 
 
 def test_on_entry_the_speed_is_measured_and_a_cluster_too_slow_is_refused(folder, monkeypatch):
-    monkeypatch.setattr(emulated, "LEAST_SHARE", 0.01)
+    monkeypatch.setattr(launch, "LEAST_SHARE", 0.01)
     with rl.EmulatedCluster(2, 1, nic="200Mbit") as made:
         assert 0.01 < made.probe.share < 1.1 and 0 <= made.probe.cpu_share <= 1
         plan = columns_to_rows(made.cluster, [0], [1])
@@ -86,7 +86,7 @@ def test_on_entry_the_speed_is_measured_and_a_cluster_too_slow_is_refused(folder
         assert measured.predicted_here
         faster = columns_to_rows(rl.Cluster(2, 1, nic="400Mbit"), [0], [1])
         assert not made.run(faster, repeats=1).predicted_here
-    monkeypatch.setattr(emulated, "LEAST_SHARE", 2.0)
+    monkeypatch.setattr(launch, "LEAST_SHARE", 2.0)
     text = (
         r"the NICs were to carry 200 Mbit/s each, and carry .*bit/s when all are at work, the "
         r"cores \d+% busy; use fewer hosts"
@@ -101,7 +101,7 @@ def test_on_entry_the_speed_is_measured_and_a_cluster_too_slow_is_refused(folder
 
 def test_a_slow_nic_is_seen_to_carry_its_speed():
     with rl.EmulatedCluster(2, 1, nic="30Mbit") as made:
-        assert made.probe.share > emulated.LEAST_SHARE
+        assert made.probe.share > launch.LEAST_SHARE
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_slow_nic_is_seen_to_carry_its_speed():
 )
 def test_what_is_measured_on_entry_leaves_its_host(nics, devices, count):
     made = rl.EmulatedCluster(3, 4, "100Mbit", nics, devices=devices)
-    ring = emulated._ring(made.cluster, made.devices)
+    ring = launch._ring(made.cluster, made.devices)
     hosts = [tuple(map(made.cluster.host_of, t.path)) for t in ring.transfers]
     assert all(len(ends) == 2 and ends[0] != ends[1] for ends in hosts)
     for side in (0, -1):  # as many NICs at both ends, each once
@@ -133,7 +133,7 @@ def test_a_cluster_of_one_host_has_no_nic_to_measure():
 
 
 def test_run_emulates_the_hosts_of_the_plan_with_nics_slowed_down(monkeypatch):
-    monkeypatch.setattr(emulated, "LEAST_SHARE", 0.0)
+    monkeypatch.setattr(launch, "LEAST_SHARE", 0.0)
     fast = rl.Cluster(hosts=9, devices_per_host=2, nic=["100Gbps"] * 8 + ["50Gbps"])
     measured = rl.run(columns_to_rows(fast, [4], [16, 17]), "emulated", repeats=2, warmup=0)
     assert measured.verified
@@ -142,13 +142,13 @@ def test_run_emulates_the_hosts_of_the_plan_with_nics_slowed_down(monkeypatch):
 
 def test_speeds_that_can_be_emulated_are_kept():
     made = columns_to_rows(rl.Cluster(hosts=2, devices_per_host=1, nic="30Mbit"), [0], [1])
-    assert emulated.emulation_of(made.cluster, [0, 1]).cluster.nic_Bps == 30e6 / 8
+    assert launch.emulation_of(made.cluster, [0, 1]).cluster.nic_Bps == 30e6 / 8
 
 
 def test_nics_faster_than_the_processor_are_refused():
-    limit = emulated.fastest_nic_Bps()
+    limit = launch.fastest_nic_Bps()
     assert rl.EmulatedCluster(2, 1, nic=limit).cluster.nic_Bps == limit
-    text = rf"more than {emulated.available_cores()} cores can emulate: at most .*'400Mbit'"
+    text = rf"more than {launch.available_cores()} cores can emulate: at most .*'400Mbit'"
     with pytest.raises(rl.ReshardError, match=text):
         rl.EmulatedCluster(2, 1, nic=limit * 1.01)
 
@@ -241,7 +241,7 @@ FEW = ["--repeats", "2", "--warmup", "0", "--where", "emulated", "--json"]
 
 
 def test_the_command_line_runs_and_compares_on_an_emulated_cluster(capsys, monkeypatch):
-    monkeypatch.setattr(emulated, "LEAST_SHARE", 0.0)
+    monkeypatch.setattr(launch, "LEAST_SHARE", 0.0)
     assert cli.main(["run", *TWO_HOSTS, *FEW]) == 0
     stamp = json.loads(capsys.readouterr().out)["measurement"]["environment"]
     assert stamp["where"] == "emulated" and "emulated 400 Mbit/s NICs" in stamp["link"]

@@ -16,8 +16,7 @@ from functools import partial
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.runtime.failure import Evidence, explain_stop, last_operation
-from reshard_lab.runtime.protocol import Position
+from reshard_lab.runtime.process import Position, explain_stop, last_operation
 from support.leftovers import alive, gone
 from support.paths import PROGRAMS
 
@@ -220,8 +219,7 @@ def explained(plan, **changed):
         "positions": {d: Position(0, {}) for d in range(4)},
         "stderr": {},
     }
-    seen = Evidence(**(known | changed))
-    return explain_stop("the plan", seen, partial(last_operation, plan))
+    return explain_stop("the plan", partial(last_operation, plan), **(known | changed))
 
 
 def test_who_is_blamed(plan):

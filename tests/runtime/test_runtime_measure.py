@@ -8,7 +8,7 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab.runtime.measure import environment, measurement, to_frame
-from reshard_lab.runtime.protocol import LineReader, Position, Progress, write_line
+from reshard_lab.runtime.process import LineReader, Position, Progress, write_line
 
 
 @pytest.fixture

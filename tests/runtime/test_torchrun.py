@@ -10,7 +10,7 @@ import time
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.runtime import agent, torchrun
+from reshard_lab.runtime import torchrun
 from reshard_lab.runtime.process import child_environment
 from support import leftovers
 
@@ -78,7 +78,7 @@ def test_more_or_fewer_processes_than_devices_are_refused(plan, on_cpus, tmp_pat
 @pytest.mark.distributed
 def test_what_fails_on_a_rank_is_what_run_raises(plan, on_cpus):
     with pytest.raises(rl.ReshardError, match=r"(?s)exit code 1.*device \d \(rank \d\) failed: "):
-        agent.run_torchrun(plan, repeats=1, timeout_s=1e-3, say=lambda line: None)
+        torchrun.run_torchrun(plan, 1, 3, 1e-3, 0, say=lambda line: None)
 
 
 LAUNCHER = """
@@ -108,17 +108,17 @@ def test_nothing_is_left_when_the_launcher_is_killed(plan, on_cpus, tmp_path):
 
 
 def test_the_longest_run_can_be_waited_for(plan, on_cpus, tmp_path, monkeypatch):
-    follow, limits = agent._follow, []
+    follow, limits = torchrun._follow, []
 
     def instead(command, errors, limit_s, say):
         limits.append(limit_s)
         return follow([sys.executable, "-c", "print(3)"], errors, limit_s, say)
 
-    monkeypatch.setattr(agent, "_follow", instead)
+    monkeypatch.setattr(torchrun, "_follow", instead)
     said = []
     for repeats in (2, 10**9):
         with pytest.raises(rl.ReshardError, match="torchrun ended with exit code 0"):
-            agent.run_torchrun(plan, repeats, warmup=0, timeout_s=1e6, say=said.append)
+            torchrun.run_torchrun(plan, repeats, 0, 1e6, 0, say=said.append)
     assert limits == [torchrun.START_S + 2e6, 1e9] and said == ["3", "3"]
 
 
@@ -144,7 +144,7 @@ def test_measurements_survive_json(plan):
 
 def test_a_temporary_folder_is_removed_after_a_refusal(plan, on_cpus, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(agent, "_AGENT", "raise SystemExit(3)")
+    monkeypatch.setattr(torchrun, "_AGENT", "raise SystemExit(3)")
     with pytest.raises(rl.ReshardError, match="torchrun ended with exit code 3"):
         rl.run(plan, where="torchrun")
     assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ import pytest
 
 import reshard_lab as rl
 from reshard_lab.runtime.calls import Deadline, LateError, PeerError
-from reshard_lab.runtime.protocol import Position
+from reshard_lab.runtime.process import Position
 from reshard_lab.training import Paced, Transformer, UNet, train
 from reshard_lab.training.collectives import ProcessGroups, peer_errors
 from reshard_lab.training.executor import (

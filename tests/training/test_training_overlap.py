@@ -22,7 +22,7 @@ def emulated():
     if reason is not None:
         pytest.skip(f"no network namespaces here: {reason}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reshard_lab.runtime.emulated.LEAST_SHARE", 0)
+        patch.setattr("reshard_lab.runtime.launch.LEAST_SHARE", 0)
         with rl.EmulatedCluster(STAGES, 2, "100Mbit") as made:
             yield made
 
@@ -93,7 +93,7 @@ def test_every_tensor_came_whole_except_under_signal(measured):
 def test_training_on_an_emulated_cluster(emulated, monkeypatch):
     """One that is open, and one that is started for the run."""
     opened = rl.pipeline.train("unet", "eager_1f1b", where=emulated)
-    monkeypatch.setattr("reshard_lab.runtime.emulated.LEAST_SHARE", 0)  # the machine may be busy
+    monkeypatch.setattr("reshard_lab.runtime.launch.LEAST_SHARE", 0)  # the machine may be busy
     started = rl.pipeline.train(where="emulated", cluster=rl.Cluster(2, 2, "10Gbps"))
     for run, nic in (
         (opened, "100 Mbit/s"),
