@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reshard_lab.errors import ReshardError
 from reshard_lab.runtime.calls import Deadline, LateError, PeerError, torch_modules
 from reshard_lab.runtime.context import RankContext, communicators_of
-from reshard_lab.runtime.program import HopEnd, Memory, Observer, Program
+from reshard_lab.runtime.program import Memory, Observer, Program
 from reshard_lab.runtime.rounds import Op, Rounds
 
 if TYPE_CHECKING:
@@ -126,12 +127,9 @@ class BatchCall:
             if lane == "send":
                 self.memory.pack(end, lo, hi, data)
             else:
-                after.append(self._unpack(end, lo, hi, data))
-        after.append(lambda: self.observe(lane, end.step, op.message + 1))
+                after.append(partial(self.memory.unpack, end, lo, hi, data))
+        after.append(partial(self.observe, lane, end.step, op.message + 1))
         return data
-
-    def _unpack(self, end: HopEnd, lo: int, hi: int, data: torch.Tensor) -> Callable[[], None]:
-        return lambda: self.memory.unpack(end, lo, hi, data)
 
     def _empty(self, nbytes: int) -> torch.Tensor:
         return self.torch.zeros(nbytes, dtype=self.torch.uint8, device=self.context.on)

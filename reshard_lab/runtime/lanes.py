@@ -1,11 +1,11 @@
 """Carrying out one device's program: a lane that sends, one that receives, and local copies.
 
-The lanes are threads. Each works through its ends in program order and keeps a few messages of
-one end under way; it turns to the next end when the last message of this one is done. A device
-in the middle of a chain sends a message on as soon as the other lane has taken it in. A end that
-is received is done whether or not it has been sent on: its data is in the destination piece.
-In a plan without an order a device has a lane each way for every other device it deals with, in
-which the messages of all its ends take turns.
+The lanes are threads. Each works through its hops in program order and keeps a few messages of
+one hop under way; it turns to the next when the last message of this one is done. A device in the
+middle of a chain sends a message on as soon as the other lane has received it. What is received is
+complete whether or not it has been sent on: its data is in the destination piece. In a plan
+without an order a device has a lane each way for every other device it deals with, in which the
+messages of all its hops take turns.
 """
 
 from __future__ import annotations
@@ -132,9 +132,6 @@ class LaneCall:
         self.torch, _ = torch_modules()
         self.program, self.memory, self.wire = program, memory, wire
         self.deadline, self.observe = deadline, observe or (lambda lane, step, done: None)
-        sends, recvs = program.lanes(program.sends), program.lanes(program.recvs)
-        self.lanes = [(self._send, lane, max(1, WINDOW // len(sends))) for lane in sends]
-        self.lanes += [(self._recv, lane, max(1, WINDOW // len(recvs))) for lane in recvs]
         self.state = TransferState(deadline)
         self.tokens = Tokens(control, program, number, self.state)
 
@@ -144,7 +141,11 @@ class LaneCall:
         Nothing is posted before: calls on one group run one after another.
         """
         self.tokens.begin()
-        lanes = [partial(carry, lane, window) for carry, lane, window in self.lanes]
+        lanes = []
+        for name, ends in (("send", self.program.sends), ("recv", self.program.recvs)):
+            side_by_side = self.program.lanes(ends)
+            window = WINDOW // len(side_by_side) if side_by_side else 0
+            lanes += [partial(self._lane, name, lane, max(1, window)) for lane in side_by_side]
         self.state.run(self._copy, *lanes, late="not done")
         self.tokens.flush()
 
@@ -156,132 +157,107 @@ class LaneCall:
             self.observe("copy", end.step, 1)
             self._complete(end)
 
-    def _send(self, lane: Lane, window: int) -> None:
-        flight = InFlightWindow(self._sent, window)
-        stage = StagingBuffers(self.torch, lane)
+    def _lane(self, name: str, lane: Lane, window: int) -> None:
+        """All messages of a lane called ``"send"`` or ``"recv"``."""
+        post = self.wire.send if name == "send" else self.wire.recv
+        flight = InFlightWindow(partial(self._finish, name), lane, window)
         for end, i in lane.messages():
             if i == 0:
                 if not lane.in_turn:
-                    flight.land()
-                self.observe("send", end.step, 0)
+                    flight.drain()
+                self.observe(name, end.step, 0)
                 self._wait(end)
             if end.forward:
-                what = f"message {i + 1} of {end.messages} of transfer {end.transfer}"
-                self._until_arrived(end.transfer, i + 1, f"{what}, to be sent on,")
+                which = f"message {i + 1} of {end.messages} of transfer {end.transfer}"
+                self.state.until(
+                    partial(self._has_arrived, end.transfer, i), f"{which}, to be sent on,"
+                )
             flight.make_room(end)
-            data = self._buffer(end, i, stage)
-            if end.staged:
-                self.memory.pack(end, end.edge(i), end.edge(i + 1), data)
-            flight.add(end, i, data, self.wire.send(data, end.peer))
-        flight.land()
+            lo, hi = end.edge(i), end.edge(i + 1)
+            if end.buffer is None:
+                data = self.torch.zeros(hi - lo, dtype=self.torch.uint8)
+            elif not end.staged:
+                data = self.memory.view(end, lo, hi)
+            else:
+                data = flight.staging(end)[end.slot(i) : end.slot(i) + hi - lo]
+                if name == "send":
+                    self.memory.pack(end, lo, hi, data)
+            flight.add(end, i, data, post(data, end.peer))
+        flight.drain()
 
-    def _sent(self, end: HopEnd, message: int, data: torch.Tensor, work: Any) -> None:
-        self.wire.finish(work, self.deadline, self._text(end, "send", "to", message))
-        self.observe("send", end.step, message + 1)
-
-    def _recv(self, lane: Lane, window: int) -> None:
-        flight = InFlightWindow(self._received, window)
-        stage = StagingBuffers(self.torch, lane)
-        for end, i in lane.messages():
-            if i == 0:
-                if not lane.in_turn:
-                    flight.land()
-                self.observe("recv", end.step, 0)
-            flight.make_room(end)
-            data = self._buffer(end, i, stage)
-            flight.add(end, i, data, self.wire.recv(data, end.peer))
-        flight.land()
-
-    def _received(self, end: HopEnd, message: int, data: torch.Tensor, work: Any) -> None:
-        self.wire.finish(work, self.deadline, self._text(end, "receive", "from", message))
-        if end.staged:
+    def _finish(self, name: str, end: HopEnd, message: int, data: torch.Tensor, work: Any) -> None:
+        """Wait for a message that has been posted; what is received is put in place."""
+        would = "send" if name == "send" else "receive"
+        what = (
+            f"device {self.program.device} would {would} transfer {end.transfer} "
+            f"{'to' if name == 'send' else 'from'} device {end.peer} (step {end.step}, message "
+            f"{message + 1} of {end.messages})"
+        )
+        self.wire.finish(work, self.deadline, what)
+        if name == "recv" and end.staged:
             self.memory.unpack(end, end.edge(message), end.edge(message + 1), data)
-        self.observe("recv", end.step, message + 1)
-        with self.state.update():
-            self.state.arrived[end.transfer] = message + 1
-        if message == end.messages - 1 and end.last:
-            self._complete(end)
+        self.observe(name, end.step, message + 1)
+        if name == "recv":
+            with self.state.update():
+                self.state.arrived[end.transfer] = message + 1
+            if message == end.messages - 1 and end.last:
+                self._complete(end)
+
+    def _has_arrived(self, transfer: int, message: int) -> bool:
+        return self.state.arrived.get(transfer, 0) > message
 
     def _wait(self, end: HopEnd) -> None:
         """For the transfers that this one comes after."""
         for transfer in end.local:
             what = f"transfer {transfer}, which comes before transfer {end.transfer},"
-            self._until_complete(transfer, what)
+            self.state.until(partial(self.state.complete.__contains__, transfer), what)
         for device, transfer in end.remote:
             self.tokens.wait(device, transfer)
-
-    def _until_arrived(self, transfer: int, messages: int, what: str) -> None:
-        self.state.until(lambda: self.state.arrived.get(transfer, 0) >= messages, what)
-
-    def _until_complete(self, transfer: int, what: str) -> None:
-        self.state.until(lambda: transfer in self.state.complete, what)
 
     def _complete(self, end: HopEnd) -> None:
         with self.state.update():
             self.state.complete.add(end.transfer)
         self.tokens.notify(end)
 
-    def _buffer(self, end: HopEnd, message: int, stage: StagingBuffers) -> torch.Tensor:
-        """The memory that a message leaves from or comes into."""
-        lo, hi = end.edge(message), end.edge(message + 1)
-        if end.buffer is None:
-            return self.torch.zeros(hi - lo, dtype=self.torch.uint8)
-        if not end.staged:
-            return self.memory.view(end, lo, hi)
-        at = end.slot(message)
-        return stage.of(end)[at : at + hi - lo]
-
-    def _text(self, end: HopEnd, verb: str, way: str, message: int) -> str:
-        return (
-            f"device {self.program.device} would {verb} transfer {end.transfer} {way} device "
-            f"{end.peer} (step {end.step}, message {message + 1} of {end.messages})"
-        )
-
 
 class InFlightWindow:
-    """Messages of one lane under way, the oldest first."""
+    """Messages of one lane under way, the oldest first, and the memory they are staged in."""
 
     def __init__(
-        self, landed: Callable[[HopEnd, int, torch.Tensor, Any], None], window: int
+        self, finish: Callable[[HopEnd, int, torch.Tensor, Any], None], lane: Lane, window: int
     ) -> None:
-        self._landed, self._window = landed, window
+        self._finish, self._lane, self._window = finish, lane, window
         self._under_way: deque[tuple[HopEnd, int, torch.Tensor, Any]] = deque()
-        self._staged: Counter[int] = Counter()
+        self._count: Counter[int] = Counter()  # by step
+        self._staging: dict[int, torch.Tensor] = {}
 
     def add(self, end: HopEnd, message: int, data: torch.Tensor, work: Any) -> None:
+        """A message has been posted."""
         self._under_way.append((end, message, data, work))
-        self._staged[end.step] += 1
+        self._count[end.step] += 1
 
     def make_room(self, end: HopEnd) -> None:
         """Until one more message of ``end`` may be under way."""
         while len(self._under_way) >= self._window or (
-            end.staged and self._staged[end.step] >= IN_FLIGHT
+            end.staged and self._count[end.step] >= IN_FLIGHT
         ):
             self._next()
 
-    def land(self) -> None:
+    def drain(self) -> None:
         """Until none is under way."""
         while self._under_way:
             self._next()
 
+    def staging(self, end: HopEnd) -> torch.Tensor:
+        """The memory of ``end``: one buffer for all hops that follow one another, else its own."""
+        key = end.step if self._lane.in_turn else -1
+        if key not in self._staging:
+            torch, _ = torch_modules()
+            most = end.staged if self._lane.in_turn else max(e.staged for e in self._lane.ends)
+            self._staging[key] = torch.empty(most, dtype=torch.uint8)
+        return self._staging[key]
+
     def _next(self) -> None:
         end, message, data, work = self._under_way.popleft()
-        self._landed(end, message, data, work)
-        self._staged[end.step] -= 1
-
-
-class StagingBuffers:
-    """Staging memory of one lane: one piece for all its ends in order, else one for each."""
-
-    def __init__(self, torch: Any, lane: Lane) -> None:
-        self._torch, self._shared = torch, not lane.in_turn
-        self._most = max((end.staged for end in lane.ends), default=0)
-        self._parts: dict[int, torch.Tensor] = {}
-
-    def of(self, end: HopEnd) -> torch.Tensor:
-        """The memory of ``end``."""
-        key = -1 if self._shared else end.step
-        if key not in self._parts:
-            size = self._most if self._shared else end.staged
-            self._parts[key] = self._torch.empty(size, dtype=self._torch.uint8)
-        return self._parts[key]
+        self._finish(end, message, data, work)
+        self._count[end.step] -= 1

@@ -124,7 +124,7 @@ class EmulatedCluster(Pool):
                 )
         super().check_plan(plan)
 
-    def stamp(self, cpu: Iterable[Sequence[int] | None]) -> dict[str, Any]:
+    def stamp(self, cpu: Iterable[Sequence[float] | None]) -> dict[str, Any]:
         """The environment of what was measured, with the rates of the NICs as well."""
         stamp = super().stamp(cpu) | {"nic_Bps": max(self.rates_Bps)}
         return stamp if self.probe is None else stamp | {"nic_share": self.probe.share}

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,28 +147,22 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def cpu_ticks() -> tuple[int, int] | None:
-    """Clock ticks so far that the cores of this process were not idle, and all ticks; on Linux.
+def cpu_ticks() -> tuple[float, float] | None:
+    """Seconds so far that the cores of this process were not idle, and all seconds; on Linux.
 
     Whoever used them: what else runs on the machine takes part in a measurement.
     """
-    try:
-        lines = Path("/proc/stat").read_text(encoding="utf-8").splitlines()
-    except OSError:
+    if not hasattr(os, "sched_getaffinity"):
         return None
-    mine = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-    busy = total = 0
-    for line in lines:
-        name, *fields = line.split()
-        if name in mine:
-            user, nice, system, idle, iowait, *rest = map(int, fields[:8])
-            busy += user + nice + system + sum(rest)
-            total += user + nice + system + idle + iowait + sum(rest)
-    return busy, total
+    cores = need("psutil", "run", "a measurement").cpu_times(percpu=True)
+    mine = [cores[core][:8] for core in os.sched_getaffinity(0)]  # user .. steal
+    idle = sum(times[3] + times[4] for times in mine)
+    total = sum(map(sum, mine))
+    return total - idle, total
 
 
-def cpu_share(spans: Iterable[Sequence[int] | None]) -> float | None:
-    """Share of the cores that was busy over ``(busy ticks, all ticks)`` spans; None if unknown.
+def cpu_share(spans: Iterable[Sequence[float] | None]) -> float | None:
+    """Share of the cores that was busy over ``(busy seconds, all seconds)`` spans; None if unknown.
 
     >>> cpu_share([(30, 40), None, (10, 40)])
     0.5
@@ -188,10 +183,7 @@ def _cpu() -> str:
     return platform.processor() or platform.machine()
 
 
-@lru_cache(maxsize=1)
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         return version("reshard-lab")
     except PackageNotFoundError:

@@ -51,24 +51,13 @@ class PoolJob(NamedTuple):
     """What a device did last, in words."""
 
 
-class Repeats(NamedTuple):
-    """How often a plan is to be carried out, and on which data."""
-
-    repeats: int
-    """That are timed."""
-    warmup: int
-    timeout_s: float
-    """Deadline of each."""
-    seed: int
-
-
 def check_run(
     plan: object, repeats: object, warmup: object, timeout_s: Any, seed: object
-) -> Repeats:
-    """What ``run`` was given, wherever that is; raises ReshardError for what cannot be run."""
+) -> tuple[int, int, float, int]:
+    """What ``run`` was given beside the plan, wherever that is; raises for what cannot be run."""
     if not isinstance(plan, Plan):
         raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {short(plan)}")
-    return Repeats(
+    return (
         check_int("repeats", repeats, 1),
         check_int("warmup", warmup),
         Deadline(timeout_s).timeout_s,
@@ -186,9 +175,9 @@ class Pool:
                     for name in job.files:
                         (self._process.folder / name).unlink(missing_ok=True)
 
-    def stamp(self, cpu: Iterable[Sequence[int] | None]) -> dict[str, Any]:
+    def stamp(self, cpu: Iterable[Sequence[float] | None]) -> dict[str, Any]:
         """The environment of what was measured, with the share of the cores that was busy in spans
-        ``(busy ticks, all ticks)``.
+        ``(busy seconds, all seconds)``.
         """
         stamp = environment(self.where, "gloo", self.link, self._torch)
         return stamp | {"cpu_share": cpu_share(cpu)}

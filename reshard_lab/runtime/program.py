@@ -152,6 +152,7 @@ class Compiler:
         self.plan = plan
         self.have = [task.src.boxes(task.shape) for task in plan.tasks]
         self.need = [task.dst.boxes(task.shape) for task in plan.tasks]
+        self.levels = [0] * len(plan.transfers) if plan.ordered else plan.hops.levels
 
     @cached_property
     def waiters(self) -> Mapping[int, tuple[int, ...]]:
@@ -165,11 +166,6 @@ class Compiler:
         for transfer, device in np.unique(pairs, axis=0).tolist():
             waiters.setdefault(transfer, []).append(device)
         return {transfer: tuple(devices) for transfer, devices in waiters.items()}
-
-    @cached_property
-    def levels(self) -> list[int]:
-        """The level of every transfer."""
-        return self.plan.hops.levels
 
     def compile(self, device: int) -> Program:
         """The program of ``device``; empty if it takes no part."""
@@ -185,13 +181,15 @@ class Compiler:
         starts = device == t.path[0]
         last = device == t.path[-1]
         after = [(plan.transfers[o].path[-1], o) for o in t.after] if starts else []
-        buffer, target, staged = None, None, 0
+        buffer: BufferSlice | None = None
+        target: BufferSlice | None = None
+        staged = 0
         if step.op == "copy":
-            buffer = self._slice(t, *self._side(t, device, source=True))
-            target = self._slice(t, *self._side(t, device, source=False))
+            buffer, _ = self._buffer(t, device, source=True)
+            target, _ = self._buffer(t, device, source=False)
         elif plan.delivers:
-            side, piece = self._side(t, device, source=starts)
-            buffer, staged = self._slice(t, side, piece), t.staged_bytes(piece)
+            buffer, piece = self._buffer(t, device, source=starts)
+            staged = t.staged_bytes(piece)
         return HopEnd(
             step=index,
             transfer=t.id,
@@ -206,30 +204,25 @@ class Compiler:
             local=tuple(o for at, o in after if at == device),
             remote=tuple((at, o) for at, o in after if at != device),
             notify=self.waiters.get(t.id, ()) if last else (),
-            level=0 if plan.ordered else self.levels[t.id],
+            level=self.levels[t.id],
         )
 
-    def _side(self, t: Transfer, device: int, source: bool) -> tuple[str, Box]:
-        """The piece the payload lies in: the source piece if it starts there and is held."""
+    def _buffer(self, t: Transfer, device: int, source: bool) -> tuple[BufferSlice, Box]:
+        """Where the payload lies, and in which piece: that of the source if ``source`` and held."""
         task = self.plan.units[t.unit].task
-        have = self.have[task].get(device) if source else None
-        if have is not None and contains(have, t.box):
-            return "src", have
-        need = self.need[task].get(device)
-        if need is None or not contains(need, t.box):
+        side, piece = "src", self.have[task].get(device) if source else None
+        if piece is None or not contains(piece, t.box):
+            side, piece = "dst", self.need[task].get(device)
+        if piece is None or not contains(piece, t.box):
             raise ReshardError(
                 f"transfer {t.id} passes device {device}, but box {box_text(t.box)} lies in no "
                 "piece of that device; cut the transfer at the edges of the pieces"
             )
-        return "dst", need
-
-    def _slice(self, t: Transfer, side: str, piece: Box) -> BufferSlice:
-        task = self.plan.units[t.unit].task
         itemsize = self.plan.tasks[task].itemsize
         box, array = in_bytes(t.box, itemsize), in_bytes(piece, itemsize)
         first = (t.span[0] if t.span else 0) * itemsize
         offset = start_of(box, array) + first if is_contiguous(t.box, piece) else None
-        return BufferSlice(task, side, box, array, first, offset)
+        return BufferSlice(task, side, box, array, first, offset), piece
 
 
 def in_bytes(box: Box, itemsize: int) -> Box:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -167,7 +167,20 @@ class PlanGroup:
         observe: Observer | None,
     ) -> Handle:
         """Carry the plan out when all earlier calls are over, on a thread of its own."""
-        carry_out = self._carrier(plan, context, pieces, deadline, observe)
+        program, memory = compiled(plan).program(plan, self.device), Memory(pieces)
+        self.calls += 1
+        if context.carrier == "lanes":
+            number = self.calls
+            call = LaneCall(program, memory, self.wire, self.control, number, deadline, observe)
+            carry_out = call.run
+        else:
+            rounds = compiled(plan).rounds(plan, context.carrier)
+            needed = broadcast_groups(rounds, context.rank_of)
+            if communicators_of(context.group).lack(needed):
+                _await(self.last, deadline)
+                make_communicators(needed, context)
+            batches = BatchCall(rounds, program, memory, context, deadline, observe)
+            carry_out = batches.on_stream()
         handle = Handle(pieces.target if len(plan.tasks) > 1 else pieces.target[0])
         before, self.last = self.last, handle
 
@@ -182,28 +195,6 @@ class PlanGroup:
 
         threading.Thread(target=work, daemon=True).start()
         return handle
-
-    def _carrier(
-        self,
-        plan: Plan,
-        context: RankContext,
-        pieces: RankPieces,
-        deadline: Deadline,
-        observe: Observer | None,
-    ) -> Callable[[], None]:
-        """What carries the plan out; made by the caller's thread, run by another."""
-        program, memory = compiled(plan).program(plan, self.device), Memory(pieces)
-        self.calls += 1
-        if context.carrier == "lanes":
-            number = self.calls
-            call = LaneCall(program, memory, self.wire, self.control, number, deadline, observe)
-            return call.run
-        rounds = compiled(plan).rounds(plan, context.carrier)
-        needed = broadcast_groups(rounds, context.rank_of)
-        if communicators_of(context.group).lack(needed):
-            _await(self.last, deadline)
-            make_communicators(needed, context)
-        return BatchCall(rounds, program, memory, context, deadline, observe).on_stream()
 
 
 def prepare(

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from support.paths import ROOT
 
 HEAVY = ["IPython", "cupy", "ipywidgets", "jax", "matplotlib", "ortools", "pandas"]
-HEAVY += ["joblib", "resvg_py", "safetensors", "scipy", "torch", "tqdm"]
+HEAVY += ["joblib", "psutil", "resvg_py", "safetensors", "scipy", "torch", "tqdm"]
 
 
 def loaded_by(statement: str) -> set[str]:

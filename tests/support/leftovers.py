@@ -1,31 +1,28 @@
 """What a run may leave behind: processes, files, interfaces and network namespaces."""
 
+import contextlib
 import os
 import socket
 import time
 from pathlib import Path
 
+import psutil
+
 
 def below(pid):
     """All processes that descend from ``pid``."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
-            found += [int(child), *below(int(child))]
-    return found
+    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
 
 
 def alive(pids):
     """Those of ``pids`` that still run; a zombie counts if it is ours to reap."""
-    found = []
+    running = []
     for pid in pids:
-        try:
-            state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
-        except OSError:
-            continue
-        if state != "Z" or int(parent) == os.getpid():
-            found.append(pid)
-    return found
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            if process.status() != psutil.STATUS_ZOMBIE or process.ppid() == os.getpid():
+                running.append(pid)
+    return running
 
 
 def gone(pids, within_s=5.0):
