@@ -14,8 +14,7 @@ from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.runtime import EmulatedCluster, Measurement, Pool
-from reshard_lab.runtime.launch import SlowError
-from reshard_lab.runtime.launch import POOL_TARGETS
+from reshard_lab.runtime.launch import POOL_TARGETS, SlowError
 from reshard_lab.runtime.measure import cpu_share, cpu_ticks
 from reshard_lab.runtime.network import need_namespaces, refused
 from reshard_lab.simulation import simulate
