@@ -80,7 +80,7 @@ def test_drawings_in_images_are_looked_at_as_large_as_they_are_shown(page):
 
     words = "a drawing with a single word"
     document = svg.document(200, 60, [svg.label(10, 20, "word")], words)
-    shown = svg.figure(document, "a caption", words)._repr_html_()
+    shown = svg.Figure(document, "a caption", words)._repr_html_()
     assert seen(page, shown) == []
     assert "is 6.0 pixels high" in drawn(page, shown.replace("max-width:100%", "width:100px"))[0]
     assert "its alt text is" in drawn(page, shown.replace(f'alt="{words}"', 'alt=""'))[0]
@@ -149,7 +149,7 @@ def draw(wide):
         __import__("time").sleep(1)
     words = f"a box that is {wide} pixels wide"
     drawn = svg.document(200, 60, [svg.rect(5, 5, wide, 50, fill=svg.fill(0))], words)
-    return panel.View(svg.figure(drawn, words, words), [["wide"], [wide]])
+    return panel.View(svg.Figure(drawn, words, words), [["wide"], [wide]])
 
 toy = panel.Explorer("toy", {"": {"wide": controls.slider("width", 50, 10, 90)}}, draw)
 toy

@@ -17,7 +17,7 @@ def draw(size: int, words: str, tall: int = 100) -> panel.View:
     if words == "broken":
         raise KeyError("a mistake of the program")
     parts = [svg.cell(0, 0, 10, 10, 8), svg.label(0, 20, f"{size} {words}")]
-    figure = svg.figure(svg.document(90, tall - size, parts, 'an "alt" text'), "a caption", "alt")
+    figure = svg.Figure(svg.document(90, tall - size, parts, 'an "alt" text'), "a caption", "alt")
     most = 5 if words == "few" else 9
     rows = [("size", "words"), (size, words)]
     return panel.View(figure, rows, {"size": str(size)}, [words], {"size": {"max": most}})
@@ -122,7 +122,7 @@ def test_text_in_a_picture_stays_readable_in_a_narrow_page():
     drawn = toy().picture.value
     assert "max-width:100%;height:auto;min-width:68px" in drawn  # 9/12 of 90
     tiny = svg.document(90, 20, [svg.label(0, 9, "tiny", 8), svg.label(30, 9, "word")], "alt")
-    view = panel.View(svg.figure(tiny, "a caption", "alt"), [("size",)])
+    view = panel.View(svg.Figure(tiny, "a caption", "alt"), [("size",)])
     made = panel.Explorer(
         "toy", {"": {"size": controls.slider("size", 1, 0, 9)}}, lambda size: view
     )
