@@ -34,16 +34,9 @@ U_TRANSFORMER_SIZES["2B"] = U_TRANSFORMER_SIZES["1B"] | {
 """Public configurations of the paper's evaluation; the number of heads is our choice (it changes
 no parameter and no FLOP)."""
 
-
-class _Level(NamedTuple):
-    """A resolution: the image's, halved once for every level before it."""
-
-    width: int
-    """Channels, in units of the base channels."""
-    attends: bool
-
-
-_LEVELS = (_Level(1, True), _Level(2, True), _Level(4, True), _Level(4, False))
+_LEVELS = ((1, True), (2, True), (4, True), (4, False))
+"""Channels in units of the base channels, and whether transformer blocks follow: a level each. The
+first has the image's resolution, every other one half of that before it."""
 _IN, _OUT = 3, 4  # channels of the image and of the prediction
 _UP = 2  # layers a level on the way up; one on the way down
 LAYERS = len(_LEVELS) * (1 + _UP) + 1
