@@ -13,11 +13,11 @@ from reshard_lab.scheduling.schedule import (
     Assignment,
     Schedule,
     Sharing,
+    certified,
     check,
     idle_assignments,
     meets,
     span,
-    true_bound,
 )
 from reshard_lab.scheduling.split import split
 
@@ -64,20 +64,18 @@ def solve(
     if name in SHARED_OUT:
         return split(problem, budget, seed) if name == "split" else concurrent(problem, budget)
     if name in ("exact", "auto"):
-        order, bound, notes = exact(problem, budget, seed)
-        order = idle_assignments(problem) + sorted(order, key=lambda a: a.start)
+        assignments, bound, notes = exact(problem, budget, seed)
+        assignments = idle_assignments(problem) + sorted(assignments, key=lambda a: a.start)
     else:
-        order, bound, notes = _by_the_paper(problem, name, budget, seed)
-    optimal = "unsplit" if meets(span(order), bound) else None
-    return Schedule(name, problem, tuple(order), true_bound(order, bound), optimal, notes)
+        assignments, bound, notes = _by_the_paper(problem, name, budget, seed)
+    return certified(name, problem, assignments, bound, "unsplit", notes)
 
 
 def _by_the_paper(problem: Problem, method: str, budget: Budget, seed: int) -> Solved:
     bound = problem.unsplit_bound
-    if method == "naive":
-        return Solved(list_schedule(problem, *naive(problem)), bound, ())
-    if method == "load_balance":
-        return Solved(list_schedule(problem, *load_balance(problem)), bound, ())
+    if method in ("naive", "load_balance"):
+        rule = naive if method == "naive" else load_balance
+        return Solved(list_schedule(problem, *rule(problem)), bound, ())
     if method == "greedy":
         return Solved(list_schedule(problem, *greedy(problem, budget, seed)), bound, ())
     part = budget.part(0.5) if method == "ensemble" else budget

@@ -20,8 +20,8 @@ from reshard_lab.scheduling.schedule import (
     Assignment,
     Schedule,
     Sharing,
+    certified,
     idle_assignments,
-    true_bound,
 )
 from reshard_lab.scheduling.senders import one_sender_each
 from reshard_lab.strategies import Chain
@@ -55,15 +55,8 @@ def concurrent(problem: Problem, budget: Budget) -> Schedule:
             f"to keep to {budget.limit_s:g} s, rates were worked out anew after every "
             f"{shared.every} ends of tasks only; what is freed in between lies idle"
         )
-    return Schedule(
-        "concurrent",
-        problem,
-        tuple(assignments),
-        true_bound(assignments, problem.fluid_bound),
-        None,
-        tuple(notes),
-        shared.sharing,
-    )
+    bound = problem.fluid_bound
+    return certified("concurrent", problem, assignments, bound, None, notes, shared.sharing)
 
 
 class EqualFlows(NamedTuple):

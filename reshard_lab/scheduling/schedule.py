@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -66,7 +66,7 @@ class Schedule:
     @cached_property
     def makespan(self) -> float:
         """End of the last task, in the unit of the problem's durations."""
-        return max((a.end for a in self.assignments), default=0.0)
+        return span(self.assignments)
 
     @property
     def fluid_bound(self) -> float:
@@ -122,20 +122,33 @@ def span(assignments: Iterable[Assignment]) -> float:
     return max((a.end for a in assignments), default=0.0)
 
 
-def true_bound(assignments: Iterable[Assignment], bound: float) -> float:
-    """``bound`` without rounding above the schedule; raises if it is truly above (a bug here)."""
+def meets(makespan: float, bound: float) -> bool:
+    """Whether ``makespan`` is no more than ``bound``, but for rounding."""
+    return makespan <= bound * (1 + _SAME)
+
+
+def certified(
+    method: str,
+    problem: Problem,
+    assignments: Sequence[Assignment],
+    bound: float,
+    proof: str | None,
+    notes: Iterable[str] = (),
+    sharing: Sharing | None = None,
+) -> Schedule:
+    """The schedule of all tasks, with ``proof`` that it is optimal if it meets the ``bound``.
+
+    A bound above the schedule but for rounding is a mistake of this package, and raises.
+    """
     length = span(assignments)
     if bound > length * (1 + 1e-6):
         raise ReshardError(
             f"the lower bound {bound:g} exceeds a schedule of length {length:g}: one of them is "
             "wrong, a mistake of this package; please report the problem"
         )
-    return min(bound, length)
-
-
-def meets(makespan: float, bound: float) -> bool:
-    """Whether ``makespan`` is no more than ``bound``, but for rounding."""
-    return makespan <= bound * (1 + _SAME)
+    optimal = proof if meets(length, bound) else None
+    lower = min(bound, length)
+    return Schedule(method, problem, tuple(assignments), lower, optimal, tuple(notes), sharing)
 
 
 def check(schedule: Schedule) -> None:

@@ -21,10 +21,10 @@ from reshard_lab.scheduling.problem import Budget, Group, Problem
 from reshard_lab.scheduling.schedule import (
     Assignment,
     Schedule,
+    certified,
     idle_assignments,
     meets,
     span,
-    true_bound,
 )
 from reshard_lab.scheduling.senders import (
     VARIABLES_A_SECOND,
@@ -45,30 +45,27 @@ def split(problem: Problem, budget: Budget, seed: int, periods: int = PERIODS) -
 
     Tasks are cut only where the schedule gets shorter by it. Relays work in ``periods`` batches.
     """
-    bound = problem.fluid_bound
-    groups = problem.groups
-    best: list[Assignment] = []
-    notes = ["no task moves anything"]
-    if groups:
-        best = best_of_restarts(tables_of(groups), bound, budget.part(0.2), seed)
-        notes = ["no task had to be cut"]
-        if not meets(span(best), bound):
-            notes = ["cutting tasks makes nothing shorter"]
-            size = variables(groups)
-            if size > budget.steps(VARIABLES_A_SECOND):
-                notes = [f"no task was cut: {size} choices are too many for {budget.limit_s:g} s"]
-            else:
-                budget.load("scipy.optimize")
-                shares = share_out(groups, budget.left_s)
-                for cut, note in _cut(groups, shares, bound, budget, periods) if shares else ():
-                    if span(cut) < span(best) * (1 - 1e-12):
-                        best, notes = cut, [note]
-            if budget.over:
-                notes.append(f"the time limit of {budget.limit_s:g} s ended the search")
+    bound, groups = problem.fluid_bound, problem.groups
+    if not groups:
+        idle = idle_assignments(problem)
+        return certified("split", problem, idle, bound, "fluid", ["no task moves anything"])
+    best = best_of_restarts(tables_of(groups), bound, budget.part(0.2), seed)
+    notes = ["no task had to be cut"]
+    if not meets(span(best), bound):
+        notes = ["cutting tasks makes nothing shorter"]
+        size = variables(groups)
+        if size > budget.steps(VARIABLES_A_SECOND):
+            notes = [f"no task was cut: {size} choices are too many for {budget.limit_s:g} s"]
+        else:
+            budget.load("scipy.optimize")
+            shares = share_out(groups, budget.left_s)
+            for cut, note in _cut(groups, shares, bound, budget, periods) if shares else ():
+                if span(cut) < span(best) * (1 - 1e-12):
+                    best, notes = cut, [note]
+        if budget.over:
+            notes.append(f"the time limit of {budget.limit_s:g} s ended the search")
     assignments = idle_assignments(problem) + sorted(best, key=lambda a: a.start)
-    optimal = "fluid" if meets(span(assignments), bound) else None
-    lower = true_bound(assignments, bound)
-    return Schedule("split", problem, tuple(assignments), lower, optimal, tuple(notes))
+    return certified("split", problem, assignments, bound, "fluid", notes)
 
 
 def _cut(
@@ -107,7 +104,7 @@ class _Batches:
         self.groups, self.count = groups, count
         load: dict[tuple[str, object], float] = {}
         for p in shares:
-            for nic, to in [(p.sender, p.to), *([(p.to[0][-1], p.onward)] if p.onward else [])]:
+            for nic, to in ((p.sender, p.to), (p.to[0][-1], p.onward)):
                 load["tx", nic] = load.get(("tx", nic), 0.0) + p.amount * len(to)
                 for c in to:
                     load["rx", c] = load.get(("rx", c), 0.0) + p.amount
@@ -120,11 +117,9 @@ class _Batches:
             ticks = max(1, round(p.amount / count / self.tick))
             first = self.size.get(p.group, 0)
             self.size[p.group] = first + ticks
-            for sender, to, forwards in (
-                (p.sender, p.to, False),
-                (p.to[0][-1], p.onward, True),
-            ):
-                self.sends += [_BatchSend(p.group, sender, c, first, ticks, forwards) for c in to]
+            self.sends += [_BatchSend(p.group, p.sender, c, first, ticks, False) for c in p.to]
+            relay = p.to[0][-1]
+            self.sends += [_BatchSend(p.group, relay, c, first, ticks, True) for c in p.onward]
 
     def assignments(
         self, send: _BatchSend, batch: int, before: int, ticks: int, start: float
@@ -175,12 +170,9 @@ def _in_phases(batches: _Batches, budget: Budget) -> list[Assignment] | None:
 
     None if the time ran out.
     """
-    onward = [s for s in batches.sends if s.forwards]
-    first = _period([s for s in batches.sends if not s.forwards], budget)
-    middle = last = _Period([], 0)
-    if onward:
-        fresh = [s for s in batches.sends if not s.forwards]
-        middle, last = _period(fresh + onward, budget), _period(onward, budget)
+    fresh, onward = ([s for s in batches.sends if s.forwards is f] for f in (False, True))
+    first, last = _period(fresh, budget), _period(onward, budget)
+    middle = _period(fresh + onward, budget) if onward else first
     assignments: list[Assignment] = []
     now = 0.0
     for number in range(batches.count + bool(onward)):

@@ -17,6 +17,7 @@ from reshard_lab.scheduling import (
     solve,
 )
 from reshard_lab.scheduling.problem import Budget
+from reshard_lab.scheduling.schedule import certified
 from support.reference_cases import read, tasks_of
 
 CASES = read("schedules")
@@ -370,13 +371,14 @@ def test_checker_looks_at_rates():
 
 
 def test_a_bound_above_a_schedule_is_a_mistake_that_is_told():
-    from reshard_lab.scheduling.schedule import true_bound
+    def bound(claimed: float) -> float:
+        problem, assignments = Problem([2.0], [(0,)], [(1,)]), [Assignment(0, 0, 0.0, 2.0, 1.0)]
+        return certified("naive", problem, assignments, claimed, "unsplit").lower_bound
 
-    made = [Assignment(0, 0, 0.0, 2.0, 1.0)]
-    assert true_bound(made, 2.0 * (1 + 1e-9)) == 2.0
-    assert true_bound(made, 1.5) == 1.5
+    assert bound(2.0 * (1 + 1e-9)) == 2.0
+    assert bound(1.5) == 1.5
     with pytest.raises(rl.ReshardError, match=r"lower bound 2\.5 exceeds a schedule of length 2"):
-        true_bound(made, 2.5)
+        bound(2.5)
 
 
 @pytest.mark.parametrize("durations", [[1e308] * 5, [10**400]])
