@@ -58,10 +58,9 @@ def _view(
     if not chosen:
         raise ReshardError(f"{figure} has no row of case {case!r} and method {method!r}")
     drawn = draw_measured(chosen, what, figure)
-    menus = {"case": (case, cases), "method": (method, methods)}
     settings = {
-        name: {"options": [ALL, *all_of], "value": one if one in all_of else ALL}
-        for name, (one, all_of) in menus.items()
+        name: {"options": [ALL, *offered], "value": value if value in offered else ALL}
+        for name, value, offered in (("case", case, cases), ("method", method, methods))
     }
     return View(drawn, _table(chosen), _facts(chosen), settings=settings)
 
@@ -79,38 +78,28 @@ def _methods(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(row["method"] for row in rows))
 
 
-_HEAD = (
-    "case",
-    "method",
-    "predicted",
-    "simulated",
-    "measured",
-    "fastest",
-    "slowest",
-    "over predicted",
-)
-_TIMES = "predicted_s", "simulated_s", "measured_s", "fastest_s", "slowest_s"
+_TIMES = "predicted", "simulated", "measured", "fastest", "slowest"
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    lines: list[tuple[str, ...]] = [_HEAD]
+    lines: list[tuple[str, ...]] = [("case", "method", *_TIMES, "over predicted")]
     for row in rows:
-        given = [row.get(name) for name in _TIMES]
-        times = ("" if value is None else format_seconds(value) for value in given)
-        over = _over([row], "predicted_s")
+        seconds = [row.get(f"{name}_s") for name in _TIMES]
+        times = ("" if value is None else format_seconds(value) for value in seconds)
+        over = _over([row], "predicted")
         lines.append((_name(row), str(row["method"]), *times, f"{over[0]:.3f}" if over else ""))
     return lines
 
 
-def _over(rows: Sequence[Mapping[str, Any]], column: str) -> list[float]:
-    """Measured time over that of ``column``, of the rows that have it."""
-    return [r["measured_s"] / r[column] for r in rows if r.get(column) is not None]
+def _over(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    """Measured time over the predicted or simulated one, of the rows that have it."""
+    return [r["measured_s"] / r[f"{name}_s"] for r in rows if r.get(f"{name}_s") is not None]
 
 
 def _facts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     facts = {}
     for name in ("predicted", "simulated"):
-        over = _over(rows, f"{name}_s")
+        over = _over(rows, name)
         if len(over) == len(rows):
             facts[f"measured / {name}"] = f"{min(over):.3f} to {max(over):.3f}"
     spread = max((row["slowest_s"] - row["fastest_s"]) / row["measured_s"] for row in rows)

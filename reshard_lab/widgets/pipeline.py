@@ -11,8 +11,8 @@ from reshard_lab.widgets.controls import checkbox, fine_slider, menu, slider, te
 from reshard_lab.widgets.panel import Explorer, View
 
 _NONE = "nothing"
-_PIECES = {"interleaved_1f1b": 2}
-"""Pieces of the model a stage holds, where it is more than one."""
+_CHUNKS = {"interleaved_1f1b": 2}
+"""Chunks of the model a stage holds, where it is more than one."""
 
 
 def pipeline_explorer(
@@ -62,28 +62,22 @@ def _view(
     overlap: bool,
     delay_weights: bool,
 ) -> View:
-    times = parse_seconds(forward, "t_F"), parse_seconds(backward, "t_B"), transfer_ms / 1e3
+    forward_s, backward_s = parse_seconds(forward, "t_F"), parse_seconds(backward, "t_B")
     timelines = {}
     for one in dict.fromkeys((name, other)):
         if one != _NONE:
             lists = schedule(one, stages, microbatches, delay_weights=delay_weights)
-            timelines[one] = _simulated(lists, _PIECES.get(one, 1), times, overlap)
+            chunks = _CHUNKS.get(one, 1)  # which do the work of t_F and t_B together
+            durations = forward_s / chunks, backward_s / chunks, transfer_ms / 1e3
+            timelines[one] = simulate(lists, *durations, overlap=overlap)
     notes = [
-        f"In {one} a stage holds {pieces} pieces of the model, which take t_F/{pieces} and "
-        f"t_B/{pieces} each; live microbatches are counted a piece."
-        for one, pieces in _PIECES.items()
+        f"In {one} a stage holds {chunks} pieces of the model, which take t_F/{chunks} and "
+        f"t_B/{chunks} each; live microbatches are counted a piece."
+        for one, chunks in _CHUNKS.items()
         if one in timelines
     ]
     figure = stacked(draw_pipeline(timelines), draw_memory(timelines))
     return View(figure, _table(timelines), _facts(timelines), notes)
-
-
-def _simulated(
-    lists: list[list[str]], pieces: int, times: tuple[float, float, float], overlap: bool
-) -> PipelineTimeline:
-    """A schedule whose stages do the work of t_F and t_B, in however many pieces."""
-    forward_s, backward_s, transfer_s = times
-    return simulate(lists, forward_s / pieces, backward_s / pieces, transfer_s, overlap=overlap)
 
 
 def _facts(timelines: dict[str, PipelineTimeline]) -> dict[str, str]:

@@ -93,14 +93,13 @@ def _strategy_view(
     k = min(chunks, nbytes)  # as the broadcast does: no chunk is smaller than a byte
     cluster = Cluster(hosts + 1, devices, nic=rate, nic_latency=nic_latency_us / 1e6)
     timeline = _simulated(strategy, nbytes, hosts, devices, k, cluster)
-    took, t = timeline.duration_s, nbytes / rate
+    duration_s, t = timeline.duration_s, nbytes / rate
     rows = _compared(nbytes, hosts, devices, k, cluster, t)
-    predicted = next(row[3] for row in rows[1:] if row[0] == NAMES[strategy])
     facts = {
-        "simulated": format_seconds(took),
-        "closed form": predicted,
+        "simulated": format_seconds(duration_s),
+        "closed form": next(row[3] for row in rows if row[0] == NAMES[strategy]),
         "one copy through a NIC (t)": format_seconds(t),
-        "simulated / t": f"{took / t:.3f}",
+        "simulated / t": f"{duration_s / t:.3f}",
     }
     note = (
         f"The paper writes {PAPER[strategy].words}, latency and links inside hosts free; here "
@@ -108,7 +107,7 @@ def _strategy_view(
     )
     if strategy == "broadcast":
         note += f", K = {k} chunks of {format_bytes(nbytes / k)}"
-    return View(draw_strategy(timeline, took * moment / STEPS), rows, facts, [f"{note}."])
+    return View(draw_strategy(timeline, duration_s * moment / STEPS), rows, facts, [f"{note}."])
 
 
 @lru_cache(maxsize=64)
