@@ -10,8 +10,11 @@ import psutil
 
 
 def below(pid):
-    """All processes that descend from ``pid``."""
-    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    """All processes that descend from ``pid``; none where it has ended itself."""
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def alive(pids):
