@@ -66,13 +66,12 @@ def load(path: str | Path) -> dict[str, Any]:
     """
     source = check_path("plan file to read", path)
     where = f"plan file {str(source)!r}"
+    with os_errors(f"read {where}"):
+        content = source.read_bytes()
     try:
-        with os_errors(f"read {where}"):
-            data = json.loads(source.read_text(encoding="utf-8"))
+        data = json.loads(content.decode("utf-8"))
     except RecursionError:
         raise ReshardError(f"{where} does not hold a plan: it is nested too deep") from None
-    except ReshardError:
-        raise
     except ValueError as error:
         raise ReshardError(f"{where} is not JSON: {error}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import reshard_lab as rl
 from oracles.host_bytes import arrivals, distinct_bytes_needed
 from reshard_lab.planning import build
-from reshard_lab.planning.parts import _cut_points
+from reshard_lab.planning.builder import Builder
+from reshard_lab.planning.parts import Parts, _cut_points
 from reshard_lab.scheduling import Assignment, Problem, Schedule
 from reshard_lab.scheduling.problem import task_parts
 from reshard_lab.strategies import Chain, Payload, phases_s
@@ -377,6 +378,24 @@ def relayed_plan() -> tuple[rl.Plan, int]:
     raise AssertionError("no relay")
 
 
+def test_a_relay_waits_for_its_data():
+    """Host 1 sends on to host 2 what it got from host 0; all NICs that takes are free by then."""
+    cluster = rl.Cluster(hosts=3, devices_per_host=1)
+    src, dst = rl.Layout(rl.Mesh([0]), "R"), rl.Layout(rl.Mesh([1, 2]), "R")
+    task = rl.ReshardingTask((8,), "int8", src, dst, cluster)
+    parts = task_parts([task])
+    there = Assignment(0, 0, 0.0, 1.0, 1.0, receivers=(1,))
+    on = Assignment(0, 1, 1.0, 2.0, 1.0, receivers=(2,))
+    schedule = Schedule("split", Problem.from_parts(parts, cluster), (there, on), 2.0, None)
+    builder = Builder(cluster, "broadcast", 1, overlap=True)
+    Parts(builder, [task], parts, schedule).lower()
+    assert [d.why for d in builder.deliveries] == [
+        "starts at once",
+        "waits: its data reaches device 1",
+    ]
+    assert [t.after for t in builder.transfers] == [(), (0,)]
+
+
 def test_a_relay_that_does_not_wait_for_its_data_is_refused(small_batches):
     plan, number = relayed_plan()
     early = list(plan.transfers)
@@ -438,6 +457,15 @@ def test_gantt_names_what_used_a_nic_last():
         "waits: NIC of host 0 busy with task 0",
         "waits: NIC of host 0 busy with task 1",
     ]
+
+
+def test_gantt_names_the_device_that_is_busy_inside_a_host():
+    cluster = rl.Cluster(hosts=2, devices_per_host=3)
+    src, dst = rl.Layout(rl.Mesh([0]), "R"), rl.Layout(rl.Mesh([1, 2]), "S0")
+    plan = rl.plan(rl.ReshardingTask((8,), "int8", src, dst, cluster), scheduler="naive")
+    first, second = plan.gantt().deliveries
+    assert (first.why, second.why) == ("starts at once", "waits: device 0 busy with task 0")
+    assert (first.sender_nic, first.receiver_nics, first.receivers) == (None, (), (1,))
 
 
 def test_idle_time_of_a_shared_nic_counts_overlaps_once():
