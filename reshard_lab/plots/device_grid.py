@@ -97,11 +97,11 @@ def draw_mesh(mesh: Mesh) -> svg.Figure:
     return svg.Figure(svg.document(width, y + 8, parts, alt), words, alt)
 
 
-def slices_of(boxes: Mapping[int, Box]) -> dict[Box, tuple[int, ...]]:
-    """Distinct non-empty boxes in order of their first device, each with its devices."""
+def slices_of(boxes: Mapping[int, Box], empty: bool = False) -> dict[Box, tuple[int, ...]]:
+    """Distinct boxes, empty or not, in order of their first device, each with its devices."""
     slices: dict[Box, tuple[int, ...]] = {}
     for device, box in boxes.items():
-        if box_volume(box):
+        if empty != (box_volume(box) > 0):
             slices[box] = (*slices.get(box, ()), device)
     return slices
 

@@ -122,13 +122,11 @@ def _draw(
 ) -> tuple[float, float, list[str]]:
     """Width, height and parts of one panel."""
     slices = slices_of(shown.boxes)
-    at = tuple(lo for lo, _ in shown.highlight.box) if shown.highlight else ()
-    frame = plane(shape, axes, 250, 180, 44, at)
-    named = [(box, device_list(devices)) for box, devices in slices.items()]
-    parts = [svg.label(8, 22, shown.title, 14, font_weight="bold")]
     marked = shown.highlight.box if shown.highlight else None
+    frame = plane(shape, axes, 250, 180, 44, tuple(lo for lo, _ in marked or ()))
+    named = [(box, device_list(devices)) for box, devices in slices.items()]
     tensor, complete = cut_up(frame, LEFT, _TOP, named, (12, 10, 9), marked)
-    parts += tensor
+    parts = [svg.label(8, 22, shown.title, 14, font_weight="bold"), *tensor]
     bottom = _TOP + frame.height + 20
     hidden = [
         f"dim {d} = {frame.index(d)}" for d in range(len(shape)) if d not in axes and shape[d] > 1
@@ -148,27 +146,21 @@ def _draw(
 
 
 def _holds(unit: UnitTask) -> Highlight:
-    """The mark of a unit task at the source."""
     words = f"{box_text(unit.box)} outlined: {devices_text(unit.senders)} may send it"
     return Highlight(unit.box, dict.fromkeys(unit.senders, "may send"), words)
 
 
 def _needs(unit: UnitTask) -> Highlight:
-    """The mark of a unit task at the destination."""
     does = {d: "has it already" if d in unit.senders else "receives" for d in unit.receivers}
     words = f"{box_text(unit.box)} outlined: it goes to {devices_text(unit.receivers)}"
     return Highlight(unit.box, does, words)
 
 
 def _alt(panels: Sequence[LayoutPanel], shape: tuple[int, ...]) -> str:
-    """The picture in words: which devices hold which box, and which none."""
     held = []
     for p in panels:
         words = [_holding(devices, box_text(box)) for box, devices in slices_of(p.boxes).items()]
-        empty: dict[Box, tuple[int, ...]] = {}
-        for device, box in p.boxes.items():
-            if not box_volume(box):
-                empty[box] = (*empty.get(box, ()), device)
+        empty = slices_of(p.boxes, empty=True)
         words += [_holding(ds, f"nothing, {box_text(box)}") for box, ds in empty.items()]
         if p.highlight:
             words.append(p.highlight.words)

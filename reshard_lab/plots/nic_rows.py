@@ -114,7 +114,6 @@ def _rows(
 
 
 def _bound_and_end(plan: NicRows, scale: TimeScale, top: float, bottom: float) -> list[str]:
-    """The bound and the makespan as lines through the rows."""
     bound, end, y = scale.x(plan.bound_s), scale.x(plan.end_s), top - 12
     dashes = {"stroke_dasharray": "5 3", "stroke_width": "1.5"}
     parts = [svg.line(bound, top - 8, bound, bottom + 4, **dashes)]

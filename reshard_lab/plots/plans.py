@@ -170,7 +170,6 @@ def _traffic_svg(shown: Mapping[str, Traffic], alt: str) -> str:
 
 
 def _matrix(name: str, t: Traffic, most: int) -> tuple[float, float, list[str]]:
-    """Width, height and parts of one plan's matrix."""
     top = 66.0 if name else 46.0
     right = _LEFT + len(t.hosts) * _CELL_WIDE
     bottom = top + len(t.hosts) * _CELL_HIGH
@@ -240,7 +239,6 @@ def ink_on(ground: Sequence[int]) -> str:
 
 
 def _busiest(t: Traffic) -> str:
-    """The bottlenecks in a sentence."""
     if not t.bottlenecks:
         return "Nothing crosses the network."
     sides = []

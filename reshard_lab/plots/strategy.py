@@ -232,7 +232,6 @@ def _now(at_s: float, top: float, y: float, scale: TimeScale) -> list[str]:
 
 
 def _reading(fragments: Sequence[MovingPart]) -> str:
-    """What the numbers are."""
     total = len({p.number for p in fragments})
     nbytes = max((p.stop for p in fragments), default=0)
     if total == 1:

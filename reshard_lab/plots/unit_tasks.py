@@ -116,7 +116,6 @@ class _Cell(NamedTuple):
 
 
 def _table(rows: Sequence[Sequence[_Cell]]) -> tuple[float, float, list[str]]:
-    """Width, height and parts of cells in columns under a head."""
     parts: list[str] = []
     x = 12.0
     for column in zip(*rows, strict=True):
@@ -188,7 +187,6 @@ def _range_text(sizes: Iterable[int]) -> str:
 
 
 def _alt(units: Sequence[UnitTask], shown: range, highlight: int | None) -> str:
-    """The picture in words, one sentence a unit task."""
     words = [
         f"Unit task {i}{' (outlined)' if i == highlight else ''}: {box_text(units[i].box)}, "
         f"{format_bytes(units[i].nbytes)}, from "

@@ -151,7 +151,6 @@ def _layout(end: str, mesh: Mesh, spec: str, rule: str) -> Layout:
 
 @lru_cache(maxsize=4)
 def _totals(task: ReshardingTask) -> dict[str, str]:
-    """What moves, in all, for the line of numbers."""
     facts = {"tensor": format_bytes(task.nbytes), "unit tasks": str(len(task.unit_tasks))}
     if task.cluster is not None:
         entering = sum(u.nbytes * len(nic_hosts(u, task.cluster)[1]) for u in task.unit_tasks)
@@ -161,7 +160,6 @@ def _totals(task: ReshardingTask) -> dict[str, str]:
 
 
 def _unit_text(number: int, unit: UnitTask) -> str:
-    """A unit task in a sentence."""
     words = f"Unit task {number}: {format_bytes(unit.nbytes)} of {devices_text(unit.senders)} to "
     words += devices_text(unit.receivers)
     local = sorted(set(unit.senders) & set(unit.receivers))

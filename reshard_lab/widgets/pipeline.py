@@ -94,7 +94,6 @@ def _facts(timelines: dict[str, PipelineTimeline]) -> dict[str, str]:
 
 
 def _table(timelines: dict[str, PipelineTimeline]) -> list[tuple[object, ...]]:
-    """A row an op or transfer of every schedule."""
     rows: list[tuple[object, ...]] = [("schedule", "row", "op", "what", "start", "end")]
     for name, one in timelines.items():
         rows += [

@@ -139,7 +139,6 @@ def _beginnings(name: str, chart: Gantt, moment_s: float) -> list[str]:
 
 
 def _figures(chart: Gantt) -> str:
-    """Makespan, bound and idle share of one plan."""
     words = format_seconds(chart.makespan_s)
     if chart.lower_bound_s > 0:
         words += f" ({chart.makespan_s / chart.lower_bound_s:.4g} × the bound)"
