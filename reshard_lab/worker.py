@@ -19,7 +19,7 @@ import sys
 import traceback
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
@@ -31,11 +31,14 @@ from reshard_lab.training.collectives import ProcessGroups
 from reshard_lab.training.executor import take_part
 
 
-class Child:
+class Child(NamedTuple):
     """A worker, as the zygote sees it."""
 
-    def __init__(self, pid: int, commands: int, reports: int) -> None:
-        self.pid, self.commands, self.reader = pid, commands, LineReader(reports)
+    pid: int
+    commands: int
+    """The pipe's end to write to."""
+    reader: LineReader
+    """Of its reports."""
 
 
 class Zygote:
@@ -97,7 +100,7 @@ class Zygote:
             _live(self.config, self.forks, device, parent, LineReader(commands), reports)
         os.close(commands)
         os.close(reports)
-        self.children[device] = Child(pid, to_child, from_child)
+        self.children[device] = Child(pid, to_child, LineReader(from_child))
         self.select.register(from_child, selectors.EVENT_READ, device)
 
     def _pass_on(self, device: int) -> None:
@@ -134,7 +137,7 @@ def _live(
     commands: LineReader,
     reports: int,
 ) -> NoReturn:
-    """A worker's life; never returns."""
+    """The forked process: a worker until its commands end; never returns."""
     folder = Path(config["folder"])
     code = 1
     try:

@@ -24,6 +24,7 @@ from reshard_lab.boxes import (
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.planning import Plan
 from reshard_lab.resharding import ReshardingTask
+from reshard_lab.runtime.calls import check_plan
 from reshard_lab.transfer import Transfer
 from reshard_lab.units import dtype_name
 
@@ -104,8 +105,7 @@ def execute(plan: Plan, pieces: DevicePieces | Sequence[DevicePieces]) -> Any:
     >>> execute(p, {0: np.array([0, 1]), 1: np.array([2, 3])})[3].tolist()
     [0, 1, 2, 3]
     """
-    if not isinstance(plan, Plan):
-        raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {plan!r}")
+    check_plan(plan)
     if not plan.delivers:
         raise ReshardError(
             f"a plan under strategy {plan.strategy!r} delivers no data; plan with another strategy"

@@ -6,12 +6,13 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from reshard_lab.errors import ReshardError, need, short
+from reshard_lab.planning import Plan
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +25,13 @@ WORD = 32
 """Bytes that each device brings to a meeting."""
 POSTED = 32
 """Receives posted ahead, so that a word need not wait for its reader."""
+
+
+def check_plan(plan: object) -> Plan:
+    """Return ``plan`` if it is one, else raise."""
+    if not isinstance(plan, Plan):
+        raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {short(plan)}")
+    return plan
 
 
 def torch_modules() -> tuple[Any, Any]:
@@ -201,7 +209,7 @@ def _reason(error: RuntimeError) -> str:
 
 
 class Control:
-    """Where the devices of a plan meet: a process group on which no data travels.
+    """Meetings of the devices of a plan, on a process group on which no data travels.
 
     Its words cannot get between the messages of a payload. Order per pair is the same at both ends;
     tags are not relied on.
@@ -221,11 +229,13 @@ class Control:
         uint8 = self.torch.uint8
         table = self.torch.zeros((len(self.devices), WORD), dtype=uint8)
         own = self.torch.frombuffer(bytearray(word.ljust(WORD, b"\0")), dtype=uint8)
-        if self.me == self.devices[0]:
+        leader, others = self.devices[0], self.devices[1:]
+        if self.me == leader:
             table[0].copy_(own)
-            self._lead(table, deadline)
+            row = {device: table[i] for i, device in enumerate(self.devices)}
+            self._each(others, lambda d: self.wire.recv(row[d], d), deadline, "waits for")
+            self._each(others, lambda d: self.wire.send(table, d), deadline, "answers")
         else:
-            leader = self.devices[0]
             what = f"device {self.me} waits for device {leader}, which waits for all"
             self.wire.finish(self.wire.send(own, leader), deadline, what)
             self.wire.finish(self.wire.recv(table, leader), deadline, what)
@@ -233,15 +243,12 @@ class Control:
             device: bytes(row) for device, row in zip(self.devices, table.tolist(), strict=True)
         }
 
-    def _lead(self, table: torch.Tensor, deadline: Deadline) -> None:
-        others = self.devices[1:]
-        for start in range(0, len(others), POSTED):
-            part = others[start : start + POSTED]
-            works = [self.wire.recv(table[start + i + 1], d) for i, d in enumerate(part)]
+    def _each(
+        self, devices: Sequence[int], post: Callable[[int], Any], deadline: Deadline, verb: str
+    ) -> None:
+        """A message with each of ``devices``, not too many at once."""
+        for start in range(0, len(devices), POSTED):
+            part = devices[start : start + POSTED]
+            works = [post(d) for d in part]
             for d, work in zip(part, works, strict=True):
-                self.wire.finish(work, deadline, f"device {self.me} waits for device {d}")
-        for start in range(0, len(others), POSTED):
-            part = others[start : start + POSTED]
-            works = [self.wire.send(table, d) for d in part]
-            for d, work in zip(part, works, strict=True):
-                self.wire.finish(work, deadline, f"device {self.me} answers device {d}")
+                self.wire.finish(work, deadline, f"device {self.me} {verb} device {d}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.errors import ReshardError, check_choice
 from reshard_lab.planning import Plan
-from reshard_lab.runtime.calls import torch_modules
+from reshard_lab.runtime.calls import check_plan, torch_modules
 
 if TYPE_CHECKING:
     import torch
@@ -34,8 +34,7 @@ def resolve_rank(
 ) -> RankContext:
     """The context of this process; raises ReshardError if it is no device of the plan."""
     _, dist = torch_modules()
-    if not isinstance(plan, Plan):
-        raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {plan!r}")
+    check_plan(plan)
     group = default_group(group)
     carrier, on = resolve_carrier(group, carrier)
     size, me = dist.get_world_size(group), dist.get_rank(group)

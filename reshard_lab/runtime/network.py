@@ -62,12 +62,12 @@ class Nic(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its namespace."""
+        """The namespace of the NIC, as ``ip netns`` knows it."""
         return f"h{self.host}n{self.number}"
 
     @property
     def address(self) -> str:
-        """IPv4."""
+        """IPv4 address."""
         return f"10.77.{self.host}.{self.number + 1}"
 
 

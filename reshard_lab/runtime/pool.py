@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, check_int, short
+from reshard_lab.errors import ReshardError, check_int
 from reshard_lab.planning import Plan
-from reshard_lab.runtime.calls import Deadline
+from reshard_lab.runtime.calls import Deadline, check_plan
 from reshard_lab.runtime.context import devices_of
 from reshard_lab.runtime.measure import Measurement, cpu_share, environment, measurement
 from reshard_lab.runtime.network import Network
@@ -55,8 +55,7 @@ def check_run(
     plan: object, repeats: object, warmup: object, timeout_s: Any, seed: object
 ) -> tuple[int, int, float, int]:
     """What ``run`` was given beside the plan, wherever that is; raises for what cannot be run."""
-    if not isinstance(plan, Plan):
-        raise ReshardError(f"plan must be a Plan, as reshard_lab.plan returns, not {short(plan)}")
+    check_plan(plan)
     return (
         check_int("repeats", repeats, 1),
         check_int("warmup", warmup),

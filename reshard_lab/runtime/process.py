@@ -60,7 +60,7 @@ class LineReader:
 
 
 class Position(NamedTuple):
-    """Where a device is."""
+    """How far a device has come in a run."""
 
     repeat: int
     """Counted from 1, warm-ups included; 0 = not begun."""
@@ -69,7 +69,7 @@ class Position(NamedTuple):
 
 
 class Progress:
-    """Where every device is, in memory that outlives a process that is killed."""
+    """How far every device has come, in memory that outlives a process that is killed."""
 
     def __init__(self, path: Path, count: int) -> None:
         size = count * _FIELDS * 4
@@ -93,7 +93,7 @@ class Progress:
         self._cells[at] = step + 1
 
     def read(self, rank: int) -> Position:
-        """Where the rank is."""
+        """How far the rank has come."""
         repeat, *cells = self._cells[rank * _FIELDS : (rank + 1) * _FIELDS].tolist()
         lanes = zip(LANES, cells[::2], cells[1::2], strict=False)
         return Position(repeat, {lane: (step - 1, done) for lane, step, done in lanes if step})

@@ -92,7 +92,7 @@ class HopEnd(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """What one thread carries out."""
+    """Sends, or receives, that one thread carries out."""
 
     ends: tuple[HopEnd, ...]
     in_turn: bool
@@ -112,7 +112,7 @@ class Lane(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What one device does."""
+    """The local copies, sends and receives of one device."""
 
     device: int
     copies: tuple[HopEnd, ...]

@@ -87,7 +87,7 @@ def run_rank(
 
 
 class Handle:
-    """A call under way."""
+    """A call of ``run_rank`` under way."""
 
     def __init__(self, result: Any = None, error: BaseException | None = None) -> None:
         self.over = threading.Event()
@@ -267,13 +267,13 @@ class CompiledPlan:
         self._rounds: dict[str, Rounds] = {}
 
     def program(self, plan: Plan, device: int) -> Program:
-        """What ``device`` does."""
+        """The program of ``device``."""
         if device not in self._programs:
             self._programs[device] = Compiler(plan).compile(device)
         return self._programs[device]
 
     def rounds(self, plan: Plan, carrier: str) -> Rounds:
-        """What all devices do, in one order."""
+        """The operations of all devices, in one order."""
         if carrier not in self._rounds:
             self._rounds[carrier] = rounds_of(plan, collective=carrier == "broadcast")
         return self._rounds[carrier]

@@ -56,7 +56,7 @@ def rounds_of(plan: Plan, collective: bool) -> Rounds:
 
 
 class _RoundBuilder:
-    """The state while rounds are given out."""
+    """The state while messages are put into rounds."""
 
     def __init__(self, plan: Plan, collective: bool) -> None:
         self.plan = plan
@@ -73,7 +73,7 @@ class _RoundBuilder:
         self.hops: dict[tuple[int, int], list[int]] = {}  # rounds of the messages of a hop
 
     def build(self) -> Rounds:
-        """All rounds."""
+        """The rounds of the whole plan."""
         for number, hop in self._order():
             t = self.plan.transfers[number]
             if len(t.path) == 1:
