@@ -233,7 +233,7 @@ def strike(pool, device, number):
     def wait():
         end = time.monotonic() + 60
         while time.monotonic() < end:
-            at = pool._progress.read(pool.devices.index(device))
+            at = pool._process.progress.read(pool.devices.index(device))
             if at.repeat >= 2 and "copy" in at.lanes:
                 os.kill(pool.pids[device], number)
                 return
