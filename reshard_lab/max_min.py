@@ -100,8 +100,7 @@ class _Filling:
         gain: np.ndarray | None,
         weight: np.ndarray | None,
     ) -> None:
-        self.ports = ports
-        self.weight = weight
+        self.ports, self.weight = ports, weight
         self.left = capacity.astype(float)
         self.cap = cap.astype(float)
         self.rate = np.zeros(len(cap))
@@ -142,7 +141,7 @@ class _Filling:
         """The same one level at a time: cheaper where most ports share flows with most others."""
         at = self.ports[flows]
         order = np.argsort(at, axis=None, kind="stable")
-        member = flows[order // at.shape[1]]
+        user = flows[order // at.shape[1]]
         first = np.searchsorted(at.ravel()[order], np.arange(len(self.left) + 1))
         load = self._totals(at, self._taken(flows, self.pace[flows]))
         count = np.bincount(at.ravel(), minlength=len(self.left))
@@ -157,7 +156,7 @@ class _Filling:
             port = level.argmin()
             height = max(height, min(level[port], lowest))
             if level[port] <= height:
-                group = member[first[port] : first[port + 1]]
+                group = user[first[port] : first[port + 1]]
                 group = group[self.open[group]]
             else:
                 group = np.flatnonzero(limit <= height * _SAME)
@@ -181,10 +180,10 @@ class _Filling:
             return self.led
         self.led = self.led[self.open[self.led]]
         follows = ~self.open[self.leader[self.led]]
-        settled, self.led = self.led[follows], self.led[~follows]
-        cap = self.gain[settled] * self.rate[self.leader[settled]]
-        self.cap[settled] = np.minimum(self.cap[settled], cap)
-        return settled
+        capped, self.led = self.led[follows], self.led[~follows]
+        cap = self.gain[capped] * self.rate[self.leader[capped]]
+        self.cap[capped] = np.minimum(self.cap[capped], cap)
+        return capped
 
     def _hand_down(self, values: np.ndarray, factor: np.ndarray) -> None:
         """Lower every led flow's value to ``factor`` times its leader's, down whole chains."""

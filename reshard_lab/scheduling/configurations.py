@@ -171,9 +171,7 @@ def slot_schedule(
 
 
 def _filled(
-    groups: Sequence[Group],
-    column: Sequence[tuple[int, int]],
-    order: Sequence[int] | None = None,
+    groups: Sequence[Group], column: Sequence[tuple[int, int]], order: Sequence[int] | None = None
 ) -> Configuration:
     """``column`` with every further group (of ``order``: all) that still fits, sorted."""
     filled = list(column)

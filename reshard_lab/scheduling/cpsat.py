@@ -48,11 +48,7 @@ def intervals(groups: Sequence[Group]) -> int:
 
 
 def search(
-    groups: Sequence[Group],
-    given: Sequence[Assignment],
-    bound: float,
-    budget: Budget,
-    seed: int,
+    groups: Sequence[Group], given: Sequence[Assignment], bound: float, budget: Budget, seed: int
 ) -> CpSatResult:
     """Look for a schedule shorter than ``given``, or prove that there is none.
 

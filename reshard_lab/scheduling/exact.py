@@ -33,11 +33,7 @@ from reshard_lab.scheduling.list_scheduling import (
 from reshard_lab.scheduling.openshop import colour_edges
 from reshard_lab.scheduling.problem import Budget, Group, Problem
 from reshard_lab.scheduling.schedule import Assignment, meets, span
-from reshard_lab.scheduling.senders import (
-    CHOICES_A_SECOND,
-    balanced_equal,
-    least_largest_load,
-)
+from reshard_lab.scheduling.senders import CHOICES_A_SECOND, balanced_equal, least_largest_load
 
 
 class Solved(NamedTuple):

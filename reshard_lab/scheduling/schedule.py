@@ -254,6 +254,6 @@ def _check_rates(schedule: Schedule, sharing: Sharing, slack: float) -> None:
                 raise ReshardError(
                     f"{nic[0]} of NIC {nic[1]} is used {total} times over from {start} on"
                 )
-    for i, (lasts, to) in enumerate(zip(problem.durations, problem.receivers, strict=True)):
-        if to and abs(got.get(i, 0.0) - lasts) > slack:
-            raise ReshardError(f"task {i} lasts {lasts}, but gets {got.get(i, 0.0)}")
+    for i, duration in enumerate(problem.durations):
+        if problem.receivers[i] and abs(got.get(i, 0.0) - duration) > slack:
+            raise ReshardError(f"task {i} lasts {duration}, but gets {got.get(i, 0.0)}")

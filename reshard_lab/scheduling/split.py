@@ -10,12 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from reshard_lab.scheduling.list_scheduling import (
-    GroupTable,
-    best_of_restarts,
-    dispatch,
-    tables_of,
-)
+from reshard_lab.scheduling.list_scheduling import GroupTable, best_of_restarts, dispatch, tables_of
 from reshard_lab.scheduling.openshop import decompose
 from reshard_lab.scheduling.problem import Budget, Group, Problem
 from reshard_lab.scheduling.schedule import (

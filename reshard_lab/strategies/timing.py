@@ -70,7 +70,7 @@ def chain_s(chain: ph.Chain, cluster: Cluster) -> float:
     """Chunks through a chain of links: the sum of one chunk's hops + (K - 1) x the slowest hop.
 
     Every device has one port each way and every host is visited once, so the hops of a chain
-    share nothing and K equal chunks form a flow shop of equal jobs.
+    share nothing and K equal chunks form a flow shop of equal items.
     """
     nbytes = chain.payload.nbytes / chain.chunks
     hops = [cluster.hop_s(a, b, nbytes) for a, b in itertools.pairwise(chain.path)]
@@ -115,10 +115,8 @@ def ring_s(ring: ph.Ring, cluster: Cluster) -> float:
     Link i (device i to i + 1) carries the parts of devices i, i - 1, ..., i + 2; each starts when
     it has arrived and the link is free.
     """
-    links = tuple(
-        (cluster.link_latency_s(a, b), cluster.link_Bps(a, b))
-        for a, b in zip(ring.devices, (*ring.devices[1:], ring.devices[0]), strict=True)
-    )
+    hops = itertools.pairwise((*ring.devices, ring.devices[0]))
+    links = tuple((cluster.link_latency_s(a, b), cluster.link_Bps(a, b)) for a, b in hops)
     return _ring_s(tuple(p.nbytes if p else 0 for p in ring.parts), links)
 
 
@@ -160,12 +158,12 @@ def closed_form_s(
             f"{devices} devices a host asked, but the cluster has {cluster.devices_per_host}"
         )
     per = cluster.devices_per_host
-    groups = tuple(tuple(range(h * per, h * per + devices)) for h in range(1, hosts + 1))
+    receivers = [h * per + d for h in range(1, hosts + 1) for d in range(devices)]
+    delivery = ph.Delivery(0, ph.receivers_of(tuple(receivers), cluster))
     box: Box = ((0, nbytes),)
     cuts = ph.alpa_cuts(box, devices) if strategy == "alpa" and hosts == 1 else None
-    to = ph.Receivers(tuple(d for group in groups for d in group), groups, home=False)
-    made = make_phases(strategy, ph.Delivery(0, to), ph.Payload(box, None, nbytes), chunks, cuts)
-    return phases_s(0, made, cluster)
+    phases = make_phases(strategy, delivery, ph.Payload(box, None, nbytes), chunks, cuts)
+    return phases_s(0, phases, cluster)
 
 
 STRATEGIES = ("send_recv", "local_allgather", "global_allgather", "broadcast", "alpa", "signal")
