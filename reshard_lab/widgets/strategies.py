@@ -14,7 +14,6 @@ from reshard_lab.planning.nics import traffic
 from reshard_lab.plots.plans import draw_traffic
 from reshard_lab.plots.strategy import NAMES, draw_strategy
 from reshard_lab.resharding import ReshardingTask
-from reshard_lab.simulation import Timeline
 from reshard_lab.simulation.delivery import one_sender
 from reshard_lab.strategies import PAPER, STRATEGIES, closed_form_s
 from reshard_lab.units import (
@@ -38,6 +37,9 @@ SCHEDULERS = (
 )
 """``(label, name)`` of those that never take long."""
 _NONE = "nothing"
+
+
+_simulated = lru_cache(maxsize=64)(one_sender)
 
 
 def strategy_explorer(
@@ -92,7 +94,7 @@ def _strategy_view(
         )
     k = min(chunks, nbytes)  # as the broadcast does: no chunk is smaller than a byte
     cluster = Cluster(hosts + 1, devices, nic=rate, nic_latency=nic_latency_us / 1e6)
-    timeline = _simulated(strategy, nbytes, hosts, devices, k, cluster)
+    timeline = _simulated(strategy, nbytes, hosts, devices, cluster, k)
     duration_s, t = timeline.duration_s, nbytes / rate
     rows = _compared(nbytes, hosts, devices, k, cluster, t)
     facts = {
@@ -110,13 +112,6 @@ def _strategy_view(
     return View(draw_strategy(timeline, duration_s * moment / STEPS), rows, facts, [f"{note}."])
 
 
-@lru_cache(maxsize=64)
-def _simulated(
-    strategy: str, nbytes: int, hosts: int, devices: int, chunks: int, cluster: Cluster
-) -> Timeline:
-    return one_sender(strategy, nbytes, hosts, devices, cluster, chunks)
-
-
 def _compared(
     nbytes: int, hosts: int, devices: int, chunks: int, cluster: Cluster, t: float
 ) -> list[tuple[str, ...]]:
@@ -126,7 +121,7 @@ def _compared(
     for name, words in NAMES.items():
         formula, by_paper = PAPER[name]
         exact = closed_form_s(name, nbytes, hosts, devices, cluster, chunks)
-        simulated = _simulated(name, nbytes, hosts, devices, chunks, cluster).duration_s
+        simulated = _simulated(name, nbytes, hosts, devices, cluster, chunks).duration_s
         times = map(format_seconds, (by_paper(t, hosts, devices, chunks), exact, simulated))
         apart = round(simulated / exact - 1, 4) + 0.0  # no minus before a zero
         rows.append((words, formula, *times, f"{apart:+.2%}"))
