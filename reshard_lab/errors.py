@@ -10,7 +10,7 @@ import importlib
 import math
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
@@ -181,12 +181,16 @@ def os_errors(doing: str, how: str = "") -> Iterator[None]:
         raise ReshardError(f"cannot {doing}: {error.strerror}{hint}") from None
 
 
+def writing(what: str, target: Path) -> AbstractContextManager[None]:
+    """While ``what`` is written to ``target``: an OSError names both."""
+    how = "give a file in a folder that exists and can be written to"
+    return os_errors(f"write {what} {str(target)!r}", how)
+
+
 def write_text(what: str, path: str | Path, text: str) -> Path:
     """Write ``text`` to ``path``, as UTF-8; if it cannot be written the error names ``what``."""
     target = check_path(f"{what} to write", path)
-    with os_errors(
-        f"write {what} {str(target)!r}", "give a file in a folder that exists and can be written to"
-    ):
+    with writing(what, target):
         target.write_text(text, encoding="utf-8", errors="backslashreplace")
     return target
 

@@ -6,15 +6,15 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import reshard_lab
-from reshard_lab.errors import ReshardError, check_path
+from reshard_lab.errors import check_path, os_errors
 
 FOLDER_VARIABLE = "RESHARD_LAB_CACHE"
 SOLVERS = ("numpy", "ortools", "scipy")
@@ -34,15 +34,12 @@ class Cache:
         with self._writing():
             self.folder.mkdir(parents=True, exist_ok=True)
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise ReshardError(
-                f"cannot keep results in {str(self.folder)!r}: {error.strerror}; choose another "
-                f"folder (cache=..., or the variable {FOLDER_VARIABLE}), or none (cache=False)"
-            ) from None
+    def _writing(self) -> AbstractContextManager[None]:
+        return os_errors(
+            f"keep results in {str(self.folder)!r}",
+            f"choose another folder (cache=..., or the variable {FOLDER_VARIABLE}), or none "
+            "(cache=False)",
+        )
 
     def load(self, key: str) -> Mapping[str, Any] | None:
         """The row under ``key``, or None."""

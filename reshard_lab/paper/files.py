@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reshard_lab.errors import ReshardError, short
+from reshard_lab.errors import ReshardError, must_be, os_errors, short
 from reshard_lab.plots.records import export
 from reshard_lab.plots.svg import Figure
 
@@ -31,7 +31,7 @@ class FigureTable(NamedTuple):
 def check_rows(what: str, frame: Any, columns: Iterable[str]) -> None:
     """Raise ReshardError unless ``frame`` is a DataFrame with rows and with ``columns``."""
     if not hasattr(frame, "to_dict") or not hasattr(frame, "columns"):
-        raise ReshardError(f"{what} must be a DataFrame, not {short(frame)}")
+        raise must_be(what, "a DataFrame", frame)
     missing = [short(name) for name in columns if name not in frame.columns]
     if missing:
         has = ", ".join(map(str, frame.columns))
@@ -61,13 +61,11 @@ def write_figure(
         what the figure rests on, in words and numbers; None = no JSON.
     """
     files = [folder / f"{table.name}.csv"]
-    try:
+    with os_errors(f"write into {str(folder)!r}"):
         stamped.to_csv(files[0], index=False)
         if stamp is not None:
             files.append(folder / f"{table.name}.json")
             text = json.dumps({"figure": table.title, **stamp}, indent=2)
             files[1].write_text(text + "\n", encoding="utf-8")
         files += [export(drawn, folder / name) for name, drawn in pictures.items()]
-    except OSError as error:
-        raise ReshardError(f"cannot write into {str(folder)!r}: {error.strerror}") from None
     return table._replace(files=tuple(files))

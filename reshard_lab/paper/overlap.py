@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from reshard_lab.errors import ReshardError, check_int, need, short
+from reshard_lab.errors import ReshardError, check_int, must_be, need
 from reshard_lab.paper.measuring import fastest_emulation
 from reshard_lab.paper.pipelines import FIGURE9, Level
 from reshard_lab.units import format_bytes, format_seconds, parse_seconds
@@ -73,9 +73,9 @@ def overlap_levels(
     check_int("stages", stages, 2), check_int("microbatches", microbatches, 1)
     check_int("repeats", repeats, 1), check_int("warmup", warmup)
     if not (keep is None or isinstance(keep, list)):
-        raise ReshardError(f"keep must be a list to add the runs to, not {short(keep)}")
+        raise must_be("keep", "a list to add the runs to", keep)
     if not (on is None or isinstance(on, EmulatedCluster)):
-        raise ReshardError(f"on must be an open EmulatedCluster, not {short(on)}")
+        raise must_be("on", "an open EmulatedCluster", on)
     rows = []
     with fastest_emulation(stages, 2) if on is None else nullcontext(on) as place:
         nbytes = transfer * ahead * place.cluster.nic_Bps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reshard_lab.errors import ReshardError, check_bool, check_choice, check_path, need
+from reshard_lab.errors import check_bool, check_choice, check_path, need, os_errors
 from reshard_lab.paper.figures import (
     FIGURE5,
     FIGURE6,
@@ -266,8 +266,6 @@ def _range(values: pd.Series) -> str:
 
 def _folder(out: str | Path) -> Path:
     folder = check_path("out", out)
-    try:
+    with os_errors(f"make folder {str(folder)!r}"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReshardError(f"cannot make folder {str(folder)!r}: {error.strerror}") from None
     return folder

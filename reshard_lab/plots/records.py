@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reshard_lab.errors import ReshardError, check_path, need, write_text
+from reshard_lab.errors import ReshardError, check_path, need, write_text, writing
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.pipelining.timeline import PipelineTimeline
@@ -131,12 +131,16 @@ def export(thing: Any, path: str | Path) -> Path:
     inner = getattr(thing, "figure", None)  # of an explorer, or of axes of matplotlib
     chart = next((c for c in (thing, inner) if hasattr(c, "savefig")), None)
     if chart is not None:
-        return _written(target, lambda: _save_chart(chart, target))
+        with writing("picture", target):
+            _save_chart(chart, target)
+        return target
     figure = inner if isinstance(inner, Figure) else draw_record(thing)
     if ending == ".svg":
         return figure.save(target)
     data = png(figure)
-    return _written(target, lambda: target.write_bytes(data))
+    with writing("picture", target):
+        target.write_bytes(data)
+    return target
 
 
 def png(figure: Figure, scale: float = _SCALE) -> bytes:
@@ -192,14 +196,3 @@ def _json(thing: Any) -> str:
         f"a {type(thing).__name__} cannot be written as JSON; give a timeline (as a trace), a plan "
         "or a measurement"
     )
-
-
-def _written(target: Path, write: Callable[[], object]) -> Path:
-    try:
-        write()
-    except OSError as error:
-        raise ReshardError(
-            f"cannot write picture {str(target)!r}: {error.strerror}; give a file in a folder that "
-            "exists and can be written to"
-        ) from None
-    return target
