@@ -128,39 +128,3 @@ def test_records_are_values():
     assert rl.Layout(a, "S0") == rl.Layout(b, rl.ShardingSpec("S0"))
     assert rl.Layout(a, "S0") != rl.Layout(a, "S0", rule="balanced")
     assert repr(rl.Layout(a, "S01", "even")) == "Layout(Mesh([[0, 1]]), 'S01', rule='even')"
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: rl.ShardingSpec("S0X"), "spec 'S0X' has an unknown token at 'X'"),
-        (lambda: rl.ShardingSpec("S"), "spec 'S' has an unknown token at 'S'"),
-        (lambda: rl.ShardingSpec("s0"), "unknown token at 's0'"),
-        (
-            lambda: rl.ShardingSpec("S0S0R"),
-            r"spec 'S0S0R' uses mesh axis 0 twice \(dims 0 and 1\); an axis can split one dim",
-        ),
-        (lambda: rl.ShardingSpec("S00"), r"uses mesh axis 0 twice \(dim 0\)"),
-        (lambda: rl.ShardingSpec(7), "a spec is text such as 'S01R', not 7"),
-        (lambda: rl.Layout(row_major((2, 2)), "S2R"), r"uses mesh axis 2, but the mesh has shape"),
-        (lambda: rl.Layout(row_major((2,)), "S0", rule="ceil"), "unknown layout rule 'ceil'"),
-        (lambda: rl.Layout(row_major((2,)), "S0").boxes((4, 4)), r"'S0' has 1 tokens, but shape"),
-        (lambda: rl.Layout(row_major((2,)), "S0").boxes((-1,)), "must be at least 0, not -1"),
-        (lambda: rl.Layout(row_major((2,)), "S0").boxes((1.5,)), "must be a whole number, not 1.5"),
-        (lambda: rl.Layout(row_major((2,)), "S0").boxes(4), "must be a sequence of sizes"),
-        (
-            lambda: rl.Layout(row_major((4,)), "S0", "even").boxes((10,)),
-            r"dimension 0 of size 10 does not divide evenly over mesh axes \(0,\) \(4 pieces\)",
-        ),
-        (lambda: rl.Mesh([[0, 1], [1, 2]]), "lists device 1 twice"),
-        (lambda: rl.Mesh([0, -1]), "ids must be at least 0"),
-        (lambda: rl.Mesh([]), "must be a non-empty rectangular array"),
-        (lambda: rl.Mesh([[0, 1], [2]]), "must be a non-empty rectangular array"),
-        (lambda: rl.Mesh([0.0, 1.0]), "array of whole device ids"),
-        (lambda: rl.Mesh(3), "must be a non-empty rectangular array"),
-        (lambda: row_major((2,)).position(9), "device 9 is not in Mesh"),
-    ],
-)
-def test_mistakes_are_told_in_words(make, words):
-    with pytest.raises(rl.ReshardError, match=words):
-        make()

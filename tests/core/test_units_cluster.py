@@ -32,29 +32,10 @@ def test_bandwidth(text, value):
 
 
 @pytest.mark.parametrize(
-    "bad", ["10", "10GBit", "10Gb", "fast", "0bps", "-1Gbps", 0, -3, None, math.nan, True]
-)
-def test_bad_bandwidth(bad):
-    with pytest.raises(rl.ReshardError, match="bandwidth"):
-        units.parse_bandwidth(bad)
-
-
-@pytest.mark.parametrize(
     ("text", "value"), [("64MiB", 2**26), ("1GB", 10**9), ("512B", 512), ("1.5KiB", 1536), (7, 7)]
 )
 def test_bytes(text, value):
     assert units.parse_bytes(text) == value
-
-
-@pytest.mark.parametrize("bad", ["64Mb", "64", "1.5B", "-1B", "1e400B", -1, 1.5, math.inf, None])
-def test_bad_bytes(bad):
-    with pytest.raises(rl.ReshardError, match="size"):
-        units.parse_bytes(bad)
-
-
-def test_bytes_are_a_finite_number():
-    with pytest.raises(rl.ReshardError, match=r"size must be finite, not '1e400B'"):
-        units.parse_bytes("1e400B")
 
 
 @pytest.mark.parametrize(
@@ -62,12 +43,6 @@ def test_bytes_are_a_finite_number():
 )
 def test_seconds(text, value):
     assert units.parse_seconds(text) == value
-
-
-@pytest.mark.parametrize("bad", ["20", "20 min", "-1s", -1.0, math.inf, None])
-def test_bad_seconds(bad):
-    with pytest.raises(rl.ReshardError, match="time"):
-        units.parse_seconds(bad)
 
 
 def test_dtypes_from_numpy_and_torch():
@@ -79,8 +54,6 @@ def test_dtypes_from_numpy_and_torch():
             assert getattr(torch, name).itemsize == size
         if hasattr(np, name):
             assert np.dtype(name).itemsize == size
-    with pytest.raises(rl.ReshardError, match="unknown dtype 'float33'; known are bool, int8"):
-        units.dtype_name("float33")
 
 
 def test_hosts_and_near_nics():
@@ -119,12 +92,6 @@ def test_mesh_from_host():
     cluster = rl.Cluster(hosts=4, devices_per_host=2)
     assert cluster.mesh((2, 2), first_host=2) == rl.Mesh([[4, 5], [6, 7]])
     assert cluster.mesh(3) == rl.Mesh([0, 1, 2])
-    with pytest.raises(
-        rl.ReshardError, match="needs devices 6 to 9, but the cluster has devices 0 to 7"
-    ):
-        cluster.mesh((2, 2), first_host=3)
-    with pytest.raises(rl.ReshardError, match="length of axis 0"):
-        cluster.mesh((0, 2))
 
 
 @pytest.mark.parametrize("name", ["p3.8xlarge", "p4d", "DGX-H100", "laptop"])
@@ -145,27 +112,3 @@ def test_paper_preset_and_round_trip():
     fast = rl.Cluster(4, 4, intra="inf", intra_latency="1ms")
     assert repr(fast).endswith("nic='10Gbit/s' x 1, intra='inf', intra_latency='1ms')")
     assert repr(rl.Cluster(4, 4, intra="25GB/s")).endswith(" x 1, intra='25GB/s')")
-    with pytest.raises(rl.ReshardError, match="unknown cluster preset 'p3'; allowed are DGX-H100"):
-        rl.Cluster.preset("p3")
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"hosts": 10**7}, "hosts must be at most 1000000, not 10000000"),
-        ({"hosts": 0}, "hosts must be at least 1, not 0"),
-        ({"devices_per_host": 1.5}, "devices_per_host must be a whole number, not 1.5"),
-        ({"nic": "10"}, "nic '10' is not a rate"),
-        ({"nics_per_host": 0}, "nics_per_host must be at least 1"),
-        ({"intra_latency": "5"}, "intra_latency '5' is not a time"),
-        (
-            {"nic": ["1Gbps"]},
-            "nic has 1 entries, but the cluster has 2 hosts; give one a host",
-        ),
-        ({"nic": ["1Gbps", 0]}, "nic of host 1 must be more than 0"),
-        ({"nics_per_host": [1, 0]}, "nics_per_host of host 1 must be at least 1"),
-    ],
-)
-def test_bad_clusters(fields, words):
-    with pytest.raises(rl.ReshardError, match=words):
-        rl.Cluster(**{"hosts": 2, "devices_per_host": 2, **fields})

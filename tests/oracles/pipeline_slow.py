@@ -105,7 +105,7 @@ def overlapped(schedule, duration_of, tensors) -> dict[tuple[int, str], tuple[in
 
 
 def blocking(schedule, duration_of, tensors) -> int:
-    """The makespan when a transfer occupies both stages, by the rule of the design."""
+    """The makespan when a transfer occupies both stages, after the op that makes its tensor."""
     count = len(schedule)
     model_chunks = count * (1 + max(parse(op)[2] for ops in schedule for op in ops))
     no_time = neighbours(model_chunks, [0] * model_chunks, [0] * model_chunks)

@@ -244,10 +244,8 @@ def test_concurrent_imposes_no_order():
 
 @pytest.mark.parametrize("scheduler", ["split", "concurrent"])
 def test_only_broadcasts_are_cut_or_left_unordered(scheduler):
-    task = replicas(2, 64)
-    with pytest.raises(rl.ReshardError, match=f"scheduler '{scheduler}' goes with strategy"):
-        rl.plan(task, strategy="send_recv", scheduler=scheduler)
-    assert rl.plan(task, strategy="auto", scheduler=scheduler).strategy == "broadcast"
+    plan = rl.plan(replicas(2, 64), strategy="auto", scheduler=scheduler)
+    assert plan.strategy == "broadcast"
 
 
 def rails(nics: int, devices: int = 4, spec: str = "S0R") -> rl.ReshardingTask:
@@ -353,19 +351,6 @@ def test_a_plan_with_auto_chunks_is_no_longer_than_others():
     for chunks in (1, 5, 20, 100, 1000):
         assert auto.makespan_s <= rl.plan(task, scheduler="exact", chunks=chunks).makespan_s
     assert auto.chunks == max(t.chunks for t in auto.transfers) > 1
-
-
-@pytest.mark.parametrize(
-    ("chunks", "words"),
-    [
-        ("many", "chunks must be a whole number of at least 1 or 'auto', not 'many'"),
-        (0, "chunks must be at least 1"),
-        (2.5, "chunks must be a whole number"),
-    ],
-)
-def test_bad_chunks_are_refused(chunks, words):
-    with pytest.raises(rl.ReshardError, match=words):
-        rl.plan(replicas(1, 8), chunks=chunks)
 
 
 def relayed_plan() -> tuple[rl.Plan, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 
 import numpy as np
@@ -349,8 +348,6 @@ def test_the_core_is_shared_by_all_hosts():
     assert rl.simulate(plan).duration_s == pytest.approx(1e-3)
     assert rl.simulate(plan, core_oversubscription=2).duration_s == pytest.approx(1e-3)
     assert rl.simulate(plan, core_oversubscription=8).duration_s == pytest.approx(4e-3)
-    with pytest.raises(rl.ReshardError, match="core_oversubscription must be a number of at least"):
-        rl.simulate(plan, core_oversubscription=0.5)
 
 
 def test_a_slow_host_slows_what_it_takes_part_in():
@@ -394,34 +391,3 @@ def test_local_copies_take_no_time():
     timeline = rl.simulate(rl.plan(rl.ReshardingTask((4,), "int8", layout, layout, cluster)))
     assert [row.operation for row in timeline] == ["copy", "copy"]
     assert timeline.duration_s == 0
-
-
-def small_plan(**changes) -> rl.Plan:
-    return dataclasses.replace(rl.plan(one_sender(2, 2, 1000), "send_recv"), **changes)
-
-
-def test_bad_plans_are_refused():
-    plan = small_plan()
-    lost = dataclasses.replace(plan, transfers=plan.transfers[:-1])
-    with pytest.raises(rl.ReshardError, match="no transfer writes"):
-        rl.simulate(lost)
-    circle = [t._replace(after=((t.id + 1) % len(plan.transfers),)) for t in plan.transfers]
-    waits = dataclasses.replace(plan, transfers=tuple(circle))
-    with pytest.raises(rl.ReshardError, match="waits for itself"):
-        rl.simulate(waits)
-    with pytest.raises(rl.ReshardError, match="4 of 4 transmissions wait for each other"):
-        rl.simulate(waits, verify=False)
-    far = plan.transfers[0]._replace(path=(0, 99))
-    unknown = dataclasses.replace(plan, transfers=(far, *plan.transfers[1:]))
-    with pytest.raises(rl.ReshardError, match=r"transfer 0 .* uses device 99"):
-        rl.simulate(unknown)
-    with pytest.raises(rl.ReshardError, match="transfer 0 uses device 99, but the cluster has"):
-        rl.simulate(unknown, verify=False)
-    with pytest.raises(rl.ReshardError, match="nic must be more than 0, not 0"):
-        rl.simulate(plan, cluster=rl.Cluster(3, 2, nic=0))
-    with pytest.raises(rl.ReshardError, match="the plan is for 3 hosts x 2 devices, the cluster"):
-        rl.simulate(plan, cluster=rl.Cluster(2, 2))
-    with pytest.raises(rl.ReshardError, match="unknown resolution 'fine'; allowed are auto"):
-        rl.simulate(plan, "fine")
-    with pytest.raises(rl.ReshardError, match="simulate takes a plan, not"):
-        rl.simulate(plan.tasks[0])

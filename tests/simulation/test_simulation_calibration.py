@@ -117,25 +117,6 @@ def test_table_of_runs():
     assert len(table) == 3
 
 
-@pytest.mark.parametrize(
-    ("runs", "words"),
-    [
-        ([], "calibrate needs at least one"),
-        ([(PLANS[0], 0)], "a measured run must be seconds above 0, .* not 0"),
-        ([(PLANS[0], "1s")], "must be seconds above 0"),
-        ([(PLANS[0], math.nan)], "must be seconds above 0"),
-        ([(None, 1.0)], "calibrate takes .* not None as a plan"),
-        (
-            [(fan_out("broadcast", 9, cluster=rl.Cluster(3, 2, intra="inf")), 1)],
-            "intra is infinite",
-        ),
-    ],
-)
-def test_bad_runs(runs, words):
-    with pytest.raises(rl.ReshardError, match=words):
-        rl.calibrate(runs)
-
-
 def test_a_table_without_pandas_says_what_to_install(monkeypatch):
     fit = rl.calibrate([(PLANS[0], took(PLANS[0]))])
     monkeypatch.setitem(sys.modules, "pandas", None)
