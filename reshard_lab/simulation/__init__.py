@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from reshard_lab.simulation.calibration import Calibration, Compared, Fitted, calibrate
+from reshard_lab.simulation.calibration import Calibration, ComparedRun, FittedParameter, calibrate
 from reshard_lab.simulation.simulator import RESOLUTIONS, Timeline, simulate
 from reshard_lab.simulation.timeline import NicUse, PathStep, Staging, Transmission
 
 __all__ = [
     "RESOLUTIONS",
     "Calibration",
-    "Compared",
-    "Fitted",
+    "ComparedRun",
+    "FittedParameter",
     "NicUse",
     "PathStep",
     "Staging",

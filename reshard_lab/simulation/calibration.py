@@ -5,29 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, need
+from reshard_lab.planning import Plan
 from reshard_lab.simulation.simulator import simulate
 from reshard_lab.units import format_rate, format_seconds
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from reshard_lab.planning import Plan
 
 PARAMETERS = ("nic", "overhead", "nic_latency", "intra", "intra_latency")
 """What is fitted, those first that are kept longest when runs cannot tell them apart."""
 _RATES = ("nic", "intra")
 _ALIKE = 1e-3
-"""A parameter whose effect on the runs is, but for this part, a mix of others' cannot be told."""
-_ROUNDS = 60
+"""A parameter cannot be told if its effect is, but for this part, a mix of those before it."""
+_ROUNDS = 10
 
 
-class Fitted(NamedTuple):
+class FittedParameter(NamedTuple):
     """One parameter: bytes a second of a rate, seconds of a latency or of the overhead."""
 
     name: str
@@ -38,7 +34,7 @@ class Fitted(NamedTuple):
     """False: the runs do not tell it (from the others), and ``value`` is the given one."""
 
 
-class Compared(NamedTuple):
+class ComparedRun(NamedTuple):
     """A measured run beside its prediction."""
 
     strategy: str
@@ -60,25 +56,24 @@ class Calibration:
     """The first run's cluster with the fitted speeds."""
     overhead_s: float
     """Seconds every run takes on top of its transfers (launch, barrier)."""
-    parameters: tuple[Fitted, ...]
-    runs: tuple[Compared, ...]
+    parameters: tuple[FittedParameter, ...]
+    runs: tuple[ComparedRun, ...]
     """The runs it was fitted to."""
 
     def predict_s(self, plan: Plan) -> float:
         """Seconds a run of ``plan`` should take."""
-        seconds = {p.name: p.value for p in self.parameters}
-        return self.overhead_s + _duration(plan, _with(plan.cluster, seconds))
+        return _predict_s(plan, {p.name: p.value for p in self.parameters})
 
-    def compare(self, plan: Plan, measured: object) -> Compared:
+    def compare(self, plan: Plan, measured: object) -> ComparedRun:
         """A later run, given as in ``calibrate``, beside its prediction."""
-        return Compared(plan.strategy, plan.nbytes, _seconds(measured), self.predict_s(plan))
+        return ComparedRun(plan.strategy, plan.nbytes, _seconds(measured), self.predict_s(plan))
 
     @property
     def rms_error(self) -> float:
         """Root mean square of the runs' relative errors."""
         return math.sqrt(math.fsum(run.error**2 for run in self.runs) / len(self.runs))
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> Any:
         """The runs as a table: measured, predicted and relative error."""
         rows = [{**run._asdict(), "error": run.error} for run in self.runs]
         return need("pandas", "notebooks", "a table").DataFrame(rows)
@@ -99,10 +94,11 @@ def calibrate(runs: Iterable[tuple[Plan, object]]) -> Calibration:
         ``(plan, measured)`` pairs; measured is seconds, several seconds (the median counts) or
         a ``Measurement``. Where the plans' clusters say hosts differ, their ratio is kept.
 
-    Least squares of the relative errors of ``simulate``, all parameters at least 0. Durations are
-    piecewise linear in latencies and seconds a byte, so each round solves the linear problem at
-    hand. What the runs cannot tell keeps the value of the first plan's cluster: a latency needs
-    runs of different sizes or chunk counts, an intra-host speed needs runs it shows in.
+    Least squares of the relative errors of ``simulate``, all parameters at least 0, by
+    ``scipy.optimize.least_squares`` in latencies and seconds a byte, in which durations are
+    piecewise linear. What the runs cannot tell keeps the value of the first plan's cluster: a
+    latency needs runs of different sizes or chunk counts, an intra-host speed needs runs it shows
+    in.
 
     >>> from reshard_lab import Layout, ReshardingTask, plan
     >>> cluster = Cluster(2, 1, nic="1Gbps", nic_latency="20us")
@@ -112,28 +108,35 @@ def calibrate(runs: Iterable[tuple[Plan, object]]) -> Calibration:
     >>> calibrate([(plans[0], 0.011), (plans[1], 0.101)]).cluster
     Cluster(hosts=2, devices_per_host=1, nic='800Mbit/s' x 1)
     """
-    listed = [(plan, _seconds(measured)) for plan, measured in runs]
-    if not listed:
+    pairs = [(plan, _seconds(measured)) for plan, measured in runs]
+    if not pairs:
         raise ReshardError("calibrate needs at least one (plan, measured) pair")
-    plans = [plan for plan, _ in listed]
-    for plan in plans:
+    for plan, _ in pairs:
         if not hasattr(plan, "transfers"):
             raise ReshardError(f"calibrate takes (plan, measured) pairs, not {plan!r} as a plan")
         plan.verify()
-    measured = np.array([seconds for _, seconds in listed])
-    theta, told, stderr = _fit(plans, measured, _start(plans[0].cluster))
+    first = pairs[0][0].cluster
+    for name, rate in (("nic", first.nic_Bps), ("intra", first.intra_Bps)):
+        if math.isinf(rate):
+            raise ReshardError(
+                f"{name} is infinite in the cluster to start from; give a finite guess"
+            )
+    latencies = first.nic_latency_s, first.intra_latency_s
+    start = [1 / first.nic_Bps, 0.0, latencies[0], 1 / first.intra_Bps, latencies[1]]
+    theta, fitted, stderr = _fit(pairs, np.array(start))
     values = _values(theta)
-    predicted = _predict(plans, theta)
     return Calibration(
-        cluster=_with(plans[0].cluster, values),
+        cluster=_with(first, values),
         overhead_s=values["overhead"],
         parameters=tuple(
-            Fitted(name, values[name], _own_unit(name, values[name], float(error)), bool(known))
-            for name, error, known in zip(PARAMETERS, stderr, told, strict=True)
+            FittedParameter(
+                name, values[name], error * values[name] ** 2 if name in _RATES else error, known
+            )
+            for name, error, known in zip(PARAMETERS, stderr.tolist(), fitted.tolist(), strict=True)
         ),
         runs=tuple(
-            Compared(plan.strategy, plan.nbytes, float(m), float(p))
-            for plan, m, p in zip(plans, measured, predicted, strict=True)
+            ComparedRun(plan.strategy, plan.nbytes, seconds, _predict_s(plan, values))
+            for plan, seconds in pairs
         ),
     )
 
@@ -152,35 +155,12 @@ def _seconds(measured: object) -> float:
     return seconds
 
 
-def _start(cluster: Cluster) -> np.ndarray:
-    """Seconds a byte and seconds, in the order of ``PARAMETERS``."""
-    for name, rate in (("nic", cluster.nic_Bps), ("intra", cluster.intra_Bps)):
-        if math.isinf(rate):
-            raise ReshardError(
-                f"{name} is infinite in the cluster to start from; give a finite guess"
-            )
-    return np.array(
-        [
-            1 / cluster.nic_Bps,
-            0.0,
-            cluster.nic_latency_s,
-            1 / cluster.intra_Bps,
-            cluster.intra_latency_s,
-        ]
-    )
-
-
 def _values(theta: np.ndarray) -> dict[str, float]:
-    """Parameters by name: rates, not seconds a byte."""
+    """Parameters by name: rates, not seconds a byte as in ``theta``."""
     return {
         name: (1 / value if value > 0 else math.inf) if name in _RATES else value
         for name, value in zip(PARAMETERS, theta.tolist(), strict=True)
     }
-
-
-def _own_unit(name: str, value: float, error: float) -> float:
-    """A standard error of seconds a byte as one of the rate."""
-    return error * value**2 if name in _RATES else error
 
 
 def _with(cluster: Cluster, values: dict[str, float]) -> Cluster:
@@ -191,97 +171,72 @@ def _with(cluster: Cluster, values: dict[str, float]) -> Cluster:
     return Cluster(**{**cluster.to_dict(), **speeds, "nic": nics})
 
 
-def _duration(plan: Plan, cluster: Cluster) -> float:
-    return simulate(plan, cluster=cluster, verify=False).duration_s
-
-
-def _predict(plans: Sequence[Plan], theta: np.ndarray) -> np.ndarray:
-    values = _values(theta)
-    durations = [_duration(plan, _with(plan.cluster, values)) for plan in plans]
-    return np.array(durations) + values["overhead"]
-
-
-def _slopes(plans: Sequence[Plan], theta: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """(runs, parameters) change of the predicted times ``at`` theta, by small steps up."""
-    columns = []
-    for i, name in enumerate(PARAMETERS):
-        if name == "overhead":
-            columns.append(np.ones(len(plans)))
-            continue
-        least = 1e-15 if name in _RATES else 1e-8
-        step = np.zeros(len(theta))
-        step[i] = 1e-4 * max(theta[i], least)
-        columns.append((_predict(plans, theta + step) - at) / step[i])
-    return np.column_stack(columns)
-
-
-def _told(weighted: np.ndarray) -> np.ndarray:
-    """Which columns the runs tell from nothing and from the columns before them."""
-    known = np.zeros(weighted.shape[1], dtype=bool)
-    basis: list[np.ndarray] = []
-    for i, column in enumerate(weighted.T):
-        size = np.linalg.norm(column)
-        rest = column.copy()
-        for direction in basis:
-            rest -= direction * (direction @ rest)
-        if size > 0 and len(basis) < len(column) and np.linalg.norm(rest) > _ALIKE * size:
-            known[i] = True
-            basis.append(rest / np.linalg.norm(rest))
-    return known
+def _predict_s(plan: Plan, values: dict[str, float]) -> float:
+    timeline = simulate(plan, cluster=_with(plan.cluster, values), verify=False)
+    return timeline.duration_s + values["overhead"]
 
 
 def _fit(
-    plans: Sequence[Plan], measured: np.ndarray, theta: np.ndarray
+    runs: Sequence[tuple[Plan, float]], theta: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Parameters, which of them the runs tell, and their standard errors."""
-    from scipy.optimize import lsq_linear
+    """Parameters, which of them the runs tell, and their standard errors (NaN for the others)."""
+    from scipy.optimize import least_squares
 
-    predicted = _predict(plans, theta)
+    least = np.array([1e-15 if name in _RATES else 1e-8 for name in PARAMETERS])
+
+    def errors(x: np.ndarray, fitted: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Relative error of every run, with the fitted parameters at ``x``."""
+        at = others.copy()
+        at[fitted] = x
+        values = _values(at)
+        return np.array([_predict_s(plan, values) / seconds - 1 for plan, seconds in runs])
+
+    def slopes(x: np.ndarray, fitted: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """(runs, fitted) change of the errors, by small steps up."""
+        here = errors(x, fitted, others)
+        steps = np.diag(1e-4 * np.maximum(x, least[fitted]))
+        return np.column_stack(
+            [(errors(x + step, fitted, others) - here) / step.max() for step in steps]
+        )
+
+    every = np.ones(len(theta), dtype=bool)
+    jacobian = slopes(theta, every, theta)
+    fitted = _distinct(jacobian)
     for _ in range(_ROUNDS):
-        weighted = _slopes(plans, theta, predicted) / measured[:, None]
-        told = _told(weighted)
-        # In units of what each parameter alone would need to explain a run.
-        scale = 1 / np.linalg.norm(weighted[:, told], axis=0)
-        target = (measured - predicted) / measured + weighted[:, told] @ theta[told]
-        solved = lsq_linear(weighted[:, told] * scale, target, bounds=(0, np.inf), tol=1e-14)
-        step = np.zeros(len(theta))
-        step[told] = solved.x * scale - theta[told]
-        better, predicted_there = _advance(plans, measured, theta, predicted, step)
-        moved = np.abs(better - theta).max(initial=0.0, where=told)
-        theta, predicted = better, predicted_there
-        if not moved or (np.abs(step[told]) <= 1e-9 * np.abs(theta[told])).all():
+        solved = least_squares(
+            errors,
+            theta[fitted],
+            slopes,
+            args=(fitted, theta),
+            bounds=(0, np.inf),
+            x_scale=1 / np.linalg.norm(jacobian[:, fitted], axis=0),
+            ftol=1e-9,
+            xtol=1e-10,
+            gtol=1e-12,
+            max_nfev=60,
+        )
+        theta = theta.copy()
+        theta[fitted] = solved.x
+        jacobian = slopes(theta, every, theta)
+        before, fitted = fitted, _distinct(jacobian)
+        if np.array_equal(before, fitted):
             break
-    return theta, told, _stderr(weighted, told, (predicted - measured) / measured)
+    stderr = np.full(len(theta), np.nan)
+    spare = len(runs) - int(fitted.sum())
+    if spare > 0:  # else no run is left to tell the scatter
+        known = jacobian[:, fitted]
+        scatter = float((errors(theta, every, theta) ** 2).sum()) / spare
+        stderr[fitted] = np.sqrt(np.diag(np.linalg.pinv(known.T @ known)) * scatter)
+    return theta, fitted, stderr
 
 
-def _advance(
-    plans: Sequence[Plan],
-    measured: np.ndarray,
-    theta: np.ndarray,
-    predicted: np.ndarray,
-    step: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The step, or the largest half, quarter, ... of it that explains the runs better."""
-    least = _loss(predicted, measured)
-    for _ in range(12):
-        there = np.maximum(theta + step, 0.0)
-        predicted_there = _predict(plans, there)
-        if _loss(predicted_there, measured) < least:
-            return there, predicted_there
-        step = step / 2
-    return theta, predicted
-
-
-def _loss(predicted: np.ndarray, measured: np.ndarray) -> float:
-    return float((((predicted - measured) / measured) ** 2).sum())
-
-
-def _stderr(weighted: np.ndarray, told: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Standard errors of theta; NaN where not fitted, or no run is left to tell the scatter."""
-    found = np.full(len(told), np.nan)
-    spare = len(error) - int(told.sum())
-    if spare > 0:
-        known = weighted[:, told]
-        inverse = np.linalg.pinv(known.T @ known)
-        found[told] = np.sqrt(np.diag(inverse) * float(error @ error) / spare)
-    return found
+def _distinct(jacobian: np.ndarray) -> np.ndarray:
+    """Which columns are neither nothing nor, but for ``_ALIKE``, a mix of columns before them."""
+    kept: list[int] = []
+    for i, column in enumerate(jacobian.T):
+        basis = np.linalg.qr(jacobian[:, kept])[0]
+        rest = column - basis @ (basis.T @ column)
+        size = np.linalg.norm(column)
+        if size > 0 and len(kept) < len(column) and np.linalg.norm(rest) > _ALIKE * size:
+            kept.append(i)
+    return np.isin(np.arange(jacobian.shape[1]), kept)
