@@ -1,4 +1,4 @@
-"""The paper's tasks: figure 2, and the nine cases of table 2 at their own size or scaled down."""
+"""The paper's tasks: figure 2, one sender to many, and table 2 at its own size or scaled down."""
 
 from __future__ import annotations
 
@@ -40,6 +40,24 @@ def figure2(number: int) -> ReshardingTask:
         return there
     back = Layout(there.src.mesh, "S0R")
     return ReshardingTask(there.shape, there.dtype, there.dst, back, there.cluster)
+
+
+def one_sender_task(
+    shape: Sequence[int], hosts: int, devices: int, cluster: Cluster, dtype: str = "uint8"
+) -> ReshardingTask:
+    """Section 3.1: device 0 sends a tensor to the first ``devices`` (B) of hosts 1 to A.
+
+    >>> one_sender_task((8,), 2, 2, Cluster(3, 4)).dst.mesh
+    Mesh([[4, 5], [8, 9]])
+    """
+    src, dst = Layout(Mesh([0]), "R"), Layout(host_rows(cluster, hosts, devices, 1), "R")
+    return ReshardingTask(shape, dtype, src, dst, cluster)
+
+
+def host_rows(cluster: Cluster, hosts: int, devices: int, first_host: int = 0) -> Mesh:
+    """A mesh of ``hosts`` × ``devices``: each row the first devices of a host."""
+    starts = np.arange(first_host, first_host + hosts) * cluster.devices_per_host
+    return Mesh(starts[:, None] + np.arange(devices))
 
 
 class SuiteCase(NamedTuple):
@@ -127,12 +145,6 @@ def suite_task(number: int, cluster: Cluster | None = None, scale: Scale = FULL)
             f"case {number} puts {per} devices on a host, but {on!r} has {on.devices_per_host}; "
             "use larger hosts or fewer devices (Scale(most_devices=...))"
         )
-    src = _mesh(on, case.src_hosts, per, 0)
-    dst = _mesh(on, case.dst_hosts, per, case.src_hosts)
+    src = host_rows(on, case.src_hosts, per)
+    dst = host_rows(on, case.dst_hosts, per, case.src_hosts)
     return ReshardingTask(shape, DTYPE, Layout(src, case.src_spec), Layout(dst, case.dst_spec), on)
-
-
-def _mesh(cluster: Cluster, hosts: int, per: int, first_host: int) -> Mesh:
-    """A mesh of ``hosts`` × ``per``, each row on a host of its own."""
-    first = np.arange(first_host, first_host + hosts) * cluster.devices_per_host
-    return Mesh(first[:, None] + np.arange(per))

@@ -7,10 +7,12 @@ from reshard_lab.paper.figures import (
     FIGURE6,
     FIGURE8,
     Method,
+    figure3,
     figure5,
     figure5_cases,
     figure6,
     figure8,
+    strategy_map,
     suite_cases,
     table2,
 )
@@ -29,8 +31,7 @@ from reshard_lab.paper.notebook import (
 )
 from reshard_lab.paper.overlap import overlap_levels
 from reshard_lab.paper.pipelines import figure4, figure7, figure9
-from reshard_lab.paper.studies import figure3, strategy_map
-from reshard_lab.paper.sweep import evaluate, sweep
+from reshard_lab.paper.sweeps import evaluate, sweep
 from reshard_lab.paper.throughput import draw_figure7, draw_figure9, headlines
 from reshard_lab.paper_cases import SUITE, Scale, SuiteCase, figure2, on_figure2, suite_task
 

@@ -1,26 +1,30 @@
-"""Figures 5, 6 and 8 of the paper: the plans behind each bar, predicted, simulated and measured."""
+"""Figures 3, 5, 6 and 8 of the paper, table 2, and which strategy wins where: plans as rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_int, need
-from reshard_lab.layout import Layout
-from reshard_lab.mesh import Mesh
 from reshard_lab.paper.measuring import Case, MakeCluster, Measure, compare
+from reshard_lab.paper.sweeps import Point, evaluate, resized, speeds_of
 from reshard_lab.paper_cases import (
     FULL,
     SUITE,
     Scale,
+    SuiteCase,
     case_devices_per_host,
+    one_sender_task,
     suite_case,
     suite_task,
 )
-from reshard_lab.planning import Plan, plan
+from reshard_lab.planning import plan
 from reshard_lab.resharding import ReshardingTask
+from reshard_lab.simulation import simulate
+from reshard_lab.strategies import PAPER, closed_form_s
+from reshard_lab.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,15 +70,101 @@ FIGURE5_POINTS = (
 """The two sweeps: which, receiver hosts, devices on each."""
 MOST_CHUNKS = 100
 """K in the paper."""
+_STUDY = "a study changes hosts and their speeds"
 LEAST_CHUNK = 2**18
 """Bytes; what a chunk costs beside its bytes, in software, would drown smaller ones."""
 
 
 def p3(hosts: int, devices_per_host: int) -> Cluster:
     """The paper's cluster, its hosts cut to ``devices_per_host`` of their devices."""
-    described = Cluster.preset("p3.8xlarge")
-    fields = {**described.to_dict(), "hosts": hosts, "devices_per_host": devices_per_host}
-    return Cluster(**fields)
+    return resized(Cluster.preset("p3.8xlarge").to_dict(), hosts, devices_per_host)
+
+
+def figure3(
+    nbytes: int | str = "64MiB",
+    counts: Sequence[int] = (1, 2, 3, 4, 5, 6, 7, 8),
+    chunks: Sequence[int] = (1, 2, 5, 10, 20, 50, 100, 200, 500),
+    cluster: Cluster | None = None,
+) -> pd.DataFrame:
+    """Time against A, B and K for the four strategies (figure 3): closed form and simulated.
+
+    One sender; A = 2 hosts, B = 2 devices and K = 100 where they are not varied. Columns:
+    ``varies``, ``A``, ``B``, ``K``, ``strategy``, ``paper_s`` (the paper's formula, in which links
+    inside hosts and latencies cost nothing), ``closed_form_s`` and ``simulated_s``.
+    """
+    size, speeds = parse_bytes(nbytes, "nbytes"), speeds_of(cluster, _STUDY)
+    grid = [("A", a, 2, 100) for a in counts] + [("B", 2, b, 100) for b in counts]
+    grid += [("K", 2, 2, k) for k in chunks]
+    rows = []
+    for varies, a, b, k in grid:
+        on = resized(speeds, check_int("hosts", a, 1) + 1, check_int("devices", b, 1))
+        rows += [
+            {
+                "varies": varies,
+                "A": a,
+                "B": b,
+                "K": k,
+                "strategy": strategy,
+                "paper_s": formula.seconds(size / on.nic_Bps, a, b, k),
+                "closed_form_s": closed_form_s(strategy, size, a, b, on, k),
+                "simulated_s": _one_sender_s(strategy, size, a, b, on, k),
+            }
+            for strategy, formula in PAPER.items()
+        ]
+    return need("pandas", "notebooks", "figure 3").DataFrame(rows)
+
+
+def _one_sender_s(
+    strategy: str, nbytes: int, hosts: int, devices: int, cluster: Cluster, chunks: int
+) -> float:
+    task = one_sender_task((nbytes,), hosts, devices, cluster)
+    return simulate(plan(task, strategy, "naive", chunks=chunks)).duration_s
+
+
+def strategy_map(
+    nbytes: Iterable[int | str] = ("1KiB", "16KiB", "256KiB", "4MiB", "64MiB", "1GiB"),
+    latencies: Iterable[float | str] = (0.0, "1us", "10us", "100us", "1ms", "10ms"),
+    hosts: int = 2,
+    devices: int = 2,
+    chunks: int = 100,
+    cluster: Cluster | None = None,
+    **how: Any,
+) -> pd.DataFrame:
+    """Which strategy wins as size and NIC latency change: one row a point and strategy.
+
+    One sender to ``hosts`` x ``devices``. Columns: ``nbytes``, ``nic_latency_s``, ``strategy``,
+    ``simulated_s``, ``wins`` (the shortest at its point) and ``over_best`` (its time over the
+    shortest). ``how`` goes to ``evaluate`` (jobs, cache, progress).
+    """
+    speeds = speeds_of(cluster, _STUDY)
+    size = {"hosts": check_int("hosts", hosts, 1), "devices": check_int("devices", devices, 1)}
+    points = [
+        {
+            "nbytes": parse_bytes(n, "nbytes"),
+            **size,
+            "cluster": {**speeds, "nic_latency": parse_seconds(latency, "latency")},
+            "strategy": strategy,
+            "chunks": chunks,
+        }
+        for n in nbytes
+        for latency in latencies
+        for strategy in PAPER
+    ]
+    frame = evaluate(_strategy_row, points, **how)
+    best = frame.groupby(["nbytes", "nic_latency_s"])["simulated_s"].transform("min")
+    return frame.assign(wins=frame["simulated_s"] == best, over_best=frame["simulated_s"] / best)
+
+
+def _strategy_row(point: Point) -> dict[str, Any]:
+    nbytes, hosts, devices = point["nbytes"], point["hosts"], point["devices"]
+    cluster = resized(point["cluster"], hosts + 1, devices)
+    strategy = point["strategy"]
+    return {
+        "nbytes": nbytes,
+        "nic_latency_s": point["cluster"]["nic_latency"],
+        "strategy": strategy,
+        "simulated_s": _one_sender_s(strategy, nbytes, hosts, devices, cluster, point["chunks"]),
+    }
 
 
 def figure5_cases(
@@ -93,10 +183,7 @@ def figure5_cases(
     cases = []
     for sweep, hosts, devices in FIGURE5_POINTS:
         cluster = make(hosts + 1, 4 if sweep == ONE_HOST else 2)
-        per = cluster.devices_per_host
-        ids = [[h * per + d for d in range(devices)] for h in range(1, hosts + 1)]
-        src, dst = Layout(Mesh([0]), "R"), Layout(Mesh(ids), "R")
-        task = ReshardingTask((nbytes // 4,), "int32", src, dst, cluster)
+        task = one_sender_task((nbytes // 4,), hosts, devices, cluster, "int32")
         labels = {"sweep": sweep, "hosts": hosts, "devices": devices}
         cases += _cases(task, labels, methods, chunk_nbytes)
     return cases
@@ -119,14 +206,17 @@ def suite_cases(
         per = case_devices_per_host(case, scale)
         cluster = make(case.src_hosts + case.dst_hosts, per)
         task = suite_task(case.number, cluster, scale)
-        labels = {
-            "case": case.number,
-            "source": f"({case.src_hosts},{per}) {case.src_spec}",
-            "destination": f"({case.dst_hosts},{per}) {case.dst_spec}",
-            "shape": "×".join(map(str, task.shape)),
-        }
-        cases += _cases(task, labels, methods, chunk_nbytes)
+        cases += _cases(task, _suite_labels(case, per, task), methods, chunk_nbytes)
     return cases
+
+
+def _suite_labels(case: SuiteCase, per: int, task: ReshardingTask) -> dict[str, object]:
+    return {
+        "case": case.number,
+        "source": f"({case.src_hosts},{per}) {case.src_spec}",
+        "destination": f"({case.dst_hosts},{per}) {case.dst_spec}",
+        "shape": "×".join(map(str, task.shape)),
+    }
 
 
 def chunks_of(task: ReshardingTask, chunk_nbytes: int) -> int:
@@ -165,11 +255,13 @@ def _cases(
     task: ReshardingTask, labels: dict[str, object], methods: Sequence[Method], chunk_nbytes: int
 ) -> list[Case]:
     chunks = chunks_of(task, chunk_nbytes)
-
-    def made(method: Method) -> Plan:
-        return plan(task, method.strategy, scheduler=method.scheduler, chunks=chunks)
-
-    return [Case({**labels, "method": m.name, "paper": m.paper}, made(m)) for m in methods]
+    return [
+        Case(
+            {**labels, "method": m.name, "paper": m.paper},
+            plan(task, m.strategy, scheduler=m.scheduler, chunks=chunks),
+        )
+        for m in methods
+    ]
 
 
 def table2(scale: Scale = FULL) -> pd.DataFrame:
@@ -183,10 +275,7 @@ def table2(scale: Scale = FULL) -> pd.DataFrame:
         task = suite_task(case.number, None, scale)
         rows.append(
             {
-                "case": case.number,
-                "source": f"({case.src_hosts},{per}) {case.src_spec}",
-                "destination": f"({case.dst_hosts},{per}) {case.dst_spec}",
-                "shape": "×".join(map(str, task.shape)),
+                **_suite_labels(case, per, task),
                 "nbytes": task.nbytes,
                 "unit_tasks": len(task.unit_tasks),
                 "unit_tasks_paper": case.unit_tasks,

@@ -40,6 +40,19 @@ def check_rows(what: str, frame: Any, columns: Iterable[str]) -> None:
         raise ReshardError(f"{what} has no rows; give all rows of the function that makes it")
 
 
+def several(what: str, given: Any) -> list[Any]:
+    """The entries of a list, or the one thing (a text, a record) that was given in place of one.
+
+    >>> several("models", "GPT-1.3B"), several("microbatches", (2, 4))
+    (['GPT-1.3B'], [2, 4])
+    """
+    single = isinstance(given, str) or hasattr(given, "_fields") or not isinstance(given, Iterable)
+    entries = [given] if single else list(given)
+    if not entries:
+        raise ReshardError(f"{what} is empty; give at least one, or leave it out")
+    return entries
+
+
 def stamp_rows(frame: pd.DataFrame, label: str, environment: Mapping[str, Any]) -> pd.DataFrame:
     """``frame`` with columns that say, on every row, where it was measured."""
     keys = ("where", "link", "cpu", "torch", "commit")

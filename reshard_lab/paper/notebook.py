@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reshard_lab.errors import ReshardError, check_choice, need
-from reshard_lab.paper.files import check_rows, stamp_rows
+from reshard_lab.paper.files import check_rows, several, stamp_rows
 from reshard_lab.paper.measuring import (
     Case,
     MakeCluster,
@@ -20,7 +20,6 @@ from reshard_lab.paper.measuring import (
     open_target,
 )
 from reshard_lab.paper.overlap import overlap_levels
-from reshard_lab.paper.pipelines import several
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import Measurement, run
 from reshard_lab.runtime.context import devices_of

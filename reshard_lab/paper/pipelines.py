@@ -7,11 +7,12 @@ plan's time on the described cluster (section 4; the overlap levels are the auth
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, check_bool, check_choice, check_int, check_type, need
+from reshard_lab.errors import check_bool, check_choice, check_int, check_type, need
+from reshard_lab.paper.files import several
 from reshard_lab.pipelining import PipelineTimeline, Workload, device_speed, gpt, schedule, simulate
 from reshard_lab.pipelining import u_transformer as u_net
 from reshard_lab.pipelining.loads import Moves, Times
@@ -175,19 +176,6 @@ def figure9(
             work = model(name, recompute, **changes)
             made += [_row(name, work, level, preset, recompute) for level in _levels(levels)]
     return need("pandas", "notebooks", "figure 9").DataFrame(made)
-
-
-def several(what: str, given: Any) -> list[Any]:
-    """The entries of a list, or the one thing that was given in place of one.
-
-    >>> several("models", "GPT-1.3B"), several("microbatches", (2, 4))
-    (['GPT-1.3B'], [2, 4])
-    """
-    single = isinstance(given, (str, Level)) or not isinstance(given, Iterable)
-    found = [given] if single else list(given)
-    if not found:
-        raise ReshardError(f"{what} is empty; give at least one, or leave it out")
-    return found
 
 
 def _levels(given: Any) -> list[Level]:

@@ -12,10 +12,8 @@ from typing import NamedTuple
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_int
-from reshard_lab.layout import Layout
-from reshard_lab.mesh import Mesh
+from reshard_lab.paper_cases import one_sender_task
 from reshard_lab.planning import plan
-from reshard_lab.resharding import ReshardingTask
 from reshard_lab.simulation.simulator import Timeline, simulate
 
 
@@ -64,9 +62,7 @@ def one_sender(
             f"a sender and {hosts} hosts of {devices} devices were asked, but the cluster has "
             f"{cluster.hosts} hosts of {per}; use a larger cluster"
         )
-    ids = [[h * per + d for d in range(devices)] for h in range(1, hosts + 1)]
-    src, dst = Layout(Mesh([0]), "R"), Layout(Mesh(ids), "R")
-    task = ReshardingTask((nbytes,), "uint8", src, dst, cluster)
+    task = one_sender_task((nbytes,), hosts, devices, cluster)
     planned = plan(task, strategy, "naive", chunks=chunks)
     return simulate(planned, "chunks", verify=False)  # just planned, and drawn again at every move
 

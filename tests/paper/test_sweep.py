@@ -9,9 +9,8 @@ import threading
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.paper import cache as cache_module
-from reshard_lab.paper import evaluate, sweep
-from reshard_lab.paper.cache import Cache, code_version, default_folder, key_of
+from reshard_lab.paper import evaluate, sweep, sweeps
+from reshard_lab.paper.sweeps import Cache, code_version, key_of
 
 pd = pytest.importorskip("pandas")
 joblib = pytest.importorskip("joblib")
@@ -96,8 +95,7 @@ def test_other_inputs_or_other_code_are_computed(tmp_path, monkeypatch):
     evaluate(double, points(1), jobs=1, cache=tmp_path, progress=False)
     evaluate(double, points(1, speed=2), jobs=1, cache=tmp_path, progress=False)
     assert CALLS == [1, 1]
-    module = sys.modules["reshard_lab.paper.sweep"]  # the package's name is the function's
-    monkeypatch.setattr(module, "code_version", lambda: "another")
+    monkeypatch.setattr(sweeps, "code_version", lambda: "another")
     evaluate(double, points(1), jobs=1, cache=tmp_path, progress=False)
     assert CALLS == [1, 1, 1]
 
@@ -107,7 +105,7 @@ def solver(installed):
 
     def version(name: str) -> str:
         if name == "ortools" and installed is None:
-            raise cache_module.PackageNotFoundError(name)
+            raise sweeps.PackageNotFoundError(name)
         return installed if name == "ortools" else "1"
 
     return version
@@ -117,7 +115,7 @@ def test_the_version_is_that_of_every_module_and_of_the_solvers(tmp_path, monkey
     (tmp_path / "sub").mkdir()
     for name in ("__init__.py", "sub/a.py"):
         (tmp_path / name).write_text("x = 1\n")
-    monkeypatch.setattr(cache_module.reshard_lab, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(sweeps, "PACKAGE", tmp_path)
     versions = set()
     for text in ("x = 1\n", "x = 2\n", "x = 1\n"):
         (tmp_path / "sub" / "a.py").write_text(text)
@@ -125,7 +123,7 @@ def test_the_version_is_that_of_every_module_and_of_the_solvers(tmp_path, monkey
         versions.add(code_version())
     code_version.cache_clear()
     for found in ("9.9", "9.10", None):
-        monkeypatch.setattr(cache_module, "version", solver(found))
+        monkeypatch.setattr(sweeps, "version", solver(found))
         code_version.cache_clear()
         versions.add(code_version())
     code_version.cache_clear()
@@ -161,7 +159,7 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cache_module.json, "dump", stop)
+    monkeypatch.setattr(sweeps.json, "dump", stop)
     with pytest.raises(KeyboardInterrupt):
         kept.store("abcd", {"x": 2.5})
     assert [f.name for f in (tmp_path / "ab").iterdir()] == ["cd.json"]
@@ -179,7 +177,7 @@ def test_numbers_come_back_as_they_were(tmp_path):
 def test_where_results_are_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("RESHARD_LAB_CACHE", raising=False)
-    assert default_folder() == tmp_path / "xdg" / "reshard_lab"
+    assert Cache().folder == tmp_path / "xdg" / "reshard_lab"
     monkeypatch.setenv("RESHARD_LAB_CACHE", str(tmp_path / "mine"))
     evaluate(double, points(1), jobs=1, progress=False)
     assert len(list((tmp_path / "mine").rglob("*.json"))) == 1
