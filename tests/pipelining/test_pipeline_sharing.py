@@ -299,37 +299,3 @@ def test_sharing_is_the_slow_simulators(compute, sizes, name, overlap):
     schedule = pipeline.schedule(name, 3, 2)
     timeline = pipeline.simulate(schedule, compute, sizes[3], links, overlap=overlap, skips=[skip])
     assert timeline.ends_s == pytest.approx(slow_sharing(timeline.graph), rel=1e-9)
-
-
-def test_one_cluster_for_all():
-    task = one_to_one(cluster_of(3), 0, 1, 1)
-    other = one_to_one(cluster_of(4), 1, 2, 1)
-    schedule = pipeline.schedule("1f1b", 3, 2)
-    with pytest.raises(rl.ReshardError, match="share one cluster, but these differ"):
-        pipeline.simulate(schedule, 1, 2, [task, other])
-    with pytest.raises(rl.ReshardError, match="share one cluster, but these differ"):
-        pipeline.simulate(schedule, 1, 2, [task, 0], skips=[pipeline.BoundaryTensor(0, 2, other)])
-    bare = rl.ReshardingTask(task.shape, task.dtype, task.src, task.dst)
-    with pytest.raises(rl.ReshardError, match="has no cluster; give one"):
-        pipeline.simulate(schedule, 1, 2, [bare, 0])
-
-
-@pytest.mark.parametrize(
-    ("give", "words"),
-    [
-        (lambda t: t, "forward_transfer_s is one ReshardingTask, but the schedule has 2 links"),
-        (lambda t: rl.plan(t), r"is one Plan, but the schedule has 2 links \(0>1, 1>2\); give one"),
-        (
-            lambda t: [t, [t, 3]],
-            r"forward_transfer_s\[1\] must be seconds, a ReshardingTask, a list",
-        ),
-        (lambda t: [t, []], r"forward_transfer_s\[1\] must be seconds, a ReshardingTask, a list"),
-        (lambda t: [t], "forward_transfer_s has 1 entries"),
-    ],
-)
-def test_bad_transfers(give, words):
-    task = one_to_one(cluster_of(3), 0, 1, 1)
-    with pytest.raises(rl.ReshardError, match=words):
-        pipeline.simulate(pipeline.schedule("1f1b", 3, 2), 1, 2, give(task))
-    with pytest.raises(rl.ReshardError, match="unknown strategy 'fast'"):
-        pipeline.simulate(pipeline.schedule("1f1b", 3, 2), 1, 2, [task, 0], strategy="fast")

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import reshard_lab as rl
 from oracles import pipeline_slow as slow
 from reshard_lab import pipeline
 from support.reference_cases import read
@@ -311,44 +310,3 @@ def test_frame_and_trace(tmp_path):
         "PipelineTimeline(2 stages, 3 microbatches, overlapped: 14 s, bubble 28.6%, "
         "exposed communication 7.1%)"
     )
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"forward_s": [1, 2]}, "forward_s has 2 entries, but the schedule has 3 stages"),
-        ({"backward_s": [1] * 4}, "backward_s has 4 entries, but the schedule has 3 stages"),
-        ({"forward_s": [1, 2, -1]}, r"forward_s\[2\] must be at least 0, not -1"),
-        ({"backward_s": float("nan")}, "backward_s must be at least 0, not nan"),
-        ({"forward_s": float("inf")}, "forward_s must be finite, not inf"),
-        ({"backward_s": None}, "backward_s is missing, but the schedule has backward ops"),
-        ({"weight_s": 3}, "weight_s is 3.0 for stage 0, more than its backward_s of 2.0"),
-        ({"forward_transfer_s": [1]}, "forward_transfer_s has 1 entries, .* has 2 links"),
-        ({"backward_transfer_s": [1, -2]}, r"backward_transfer_s\[1\] must be at least 0"),
-        ({"forward_transfer_s": "fast"}, "forward_transfer_s 'fast' is not a time"),
-        (
-            {"skips": [pipeline.BoundaryTensor(1, 1, 0)]},
-            r"skips\[0\] goes from stage 1 to stage 1; a skip",
-        ),
-        ({"skips": [pipeline.BoundaryTensor(0, 3, 0)]}, "goes to a later stage, 2 at most"),
-        (
-            {"skips": [pipeline.BoundaryTensor(0, 2, -1)]},
-            r"forward_transfer_s of skips\[0\] must be at",
-        ),
-        (
-            {"skips": [7]},
-            r"skips\[0\] must be BoundaryTensor\(from_stage, to_stage, forward_transfer_s\), not 7",
-        ),
-        ({"activation_bytes": [1, 2]}, "activation_bytes must be one number a stage, 3 of them"),
-        ({"activation_bytes": [1, 2, "x"]}, r"activation_bytes\[2\] 'x' is not a number of bytes"),
-    ],
-)
-def test_bad_arguments(change, words):
-    times = {"forward_s": 1, "backward_s": 2}
-    with pytest.raises(rl.ReshardError, match=words):
-        pipeline.simulate(pipeline.schedule("1f1b", 3, 4), **{**times, **change})
-
-
-def test_a_bad_schedule_is_refused():
-    with pytest.raises(rl.ReshardError, match="not complete: stage 0 runs F0 but never B0"):
-        pipeline.simulate([["F0"], ["F0", "B0"]], 1, 2)

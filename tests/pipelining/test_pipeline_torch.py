@@ -118,24 +118,6 @@ def test_csv_cells_are_torchs(tmp_path):
             assert action.stage_index == int(chunk) * 2 + rank
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        (["0F0,0SEND_F0,0B0"], "rank 0 has '0SEND_F0', which is not a compute op"),
-        (
-            ["0F0,3F0,0B0,3B0", "1F0,2F0,1B0,2B0"],
-            "rank 0 has '3F0', but with 2 ranks model chunk 3",
-        ),
-        (["0F0,0B0", "1F0"], "stage 1 runs F0 but never B0"),
-        (["0F0,0F1,0B0,0B1", "1F0,1B1,1F1,1B0"], "stage 1 runs B1 before F1"),
-    ],
-)
-def test_bad_csv(rows, words, tmp_path):
-    (tmp_path / "bad.csv").write_text("\n".join(rows))
-    with pytest.raises(rl.ReshardError, match=words):
-        pipeline.from_torch_csv(tmp_path / "bad.csv")
-
-
 def test_the_runtime_wants_one_stage_a_chunk():
     pytest.importorskip("torch.distributed.pipelining.schedules")
     schedule = pipeline.schedule("interleaved_1f1b", 2, 4)

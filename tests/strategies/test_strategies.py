@@ -128,8 +128,3 @@ def test_alpa_cuts_by_common_factors():
 def test_the_closed_form_needs_a_host_for_the_sender_too():
     cluster = rl.Cluster(2, 4)
     assert closed_form_s("broadcast", 4000, 1, 4, cluster) > 0
-    with pytest.raises(rl.ReshardError, match="need a cluster of 3 hosts; this one has 2"):
-        closed_form_s("broadcast", 4000, 2, 4, cluster)
-    for chunks in (0, "x", True):
-        with pytest.raises(rl.ReshardError, match="chunks must be"):
-            closed_form_s("broadcast", 4000, 1, 4, cluster, chunks)

@@ -58,8 +58,6 @@ def test_the_list_of_appendix_b():
     assert second["bytes"].tolist() == [32, 32]
     whole = teaching.unit_tasks(paper.on_figure2("S0R", "RS0"), whole_slices=True)
     assert whole["M"].tolist() == ["4-7", "4-7"]
-    with pytest.raises(rl.ReshardError, match="figure 2 has tasks 1 and 2, not 3"):
-        paper.figure2(3)
 
 
 @given(st.integers(0, 40), st.integers(1, 9))
@@ -94,8 +92,6 @@ def test_four_strategies_take_what_section_3_says_and_move_what_can_be_counted(h
 def test_a_delivery_can_be_of_any_size_over_any_nic():
     slow = teaching.deliver("broadcast", 3, 1, chunks=10, nbytes=5_000_000, nic="100Mbit")
     assert slow.duration_s == pytest.approx(0.4 * (1 + 2 / 10))
-    with pytest.raises(rl.ReshardError, match="hosts must be at least 1, not 0"):
-        teaching.deliver("broadcast", 0, 1)
 
 
 def test_schedulers_side_by_side():
