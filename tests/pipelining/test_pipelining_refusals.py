@@ -257,7 +257,8 @@ REFUSALS = {
         (
             lambda: pipeline.gpt().arguments(rl.Cluster.preset("p3.8xlarge", hosts=1), 1e12),
             re.compile(
-                r"GPT-1.3B needs 2 hosts \(2 stages of 2 devices, each on 1\), but .* has 1; give it"
+                r"GPT-1.3B needs 2 hosts \(2 stages of 2 devices, each on 1\), "
+                "but .* has 1; give it"
             ),
         ),
         (
