@@ -1,4 +1,4 @@
-"""Sizes, rates, times and dtypes: strings at the edge, SI numbers inside.
+"""Sizes, rates, times, dtypes and ids: strings at the edge, numbers (SI) inside.
 
 Bits carry a lower-case ``b`` or ``bit`` and decimal prefixes (``400Mbit``, ``10Gbps``); bytes
 carry ``B`` with decimal (``150GB/s``) or binary (``64MiB``) prefixes.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Sequence
 
 from reshard_lab.errors import ReshardError, check_number, must_be, short
 
@@ -149,3 +150,24 @@ def dtype_name(dtype: object) -> str:
     if name not in ITEMSIZE:
         raise ReshardError(f"unknown dtype {short(dtype)}; known are {', '.join(ITEMSIZE)}")
     return name
+
+
+def device_list(devices: Iterable[int]) -> str:
+    """Device ids with runs shortened.
+
+    >>> device_list([0, 1, 2, 5]), device_list([4, 6])
+    ('0-2,5', '4,6')
+    """
+    runs: list[list[int]] = []
+    for d in sorted(devices):
+        if runs and d == runs[-1][1] + 1:
+            runs[-1][1] = d
+        else:
+            runs.append([d, d])
+    return ",".join(str(a) if a == b else f"{a}-{b}" if b > a + 1 else f"{a},{b}" for a, b in runs)
+
+
+def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Rows as lines of left-aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

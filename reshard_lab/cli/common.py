@@ -13,12 +13,11 @@ from reshard_lab.cluster import Cluster, presets
 from reshard_lab.errors import ReshardError, check_int
 from reshard_lab.layout import RULES, Layout
 from reshard_lab.planning import Plan, plan
-from reshard_lab.planning.explain import table
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import METHODS
 from reshard_lab.strategies import STRATEGIES
 from reshard_lab.task_text import MOST_DEVICES, parse_meshes, parse_shape
-from reshard_lab.units import format_seconds
+from reshard_lab.units import format_seconds, table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -27,13 +27,12 @@ from reshard_lab.paper.files import FigureTable
 from reshard_lab.paper.measuring import Case, compare, fit_one_transfer
 from reshard_lab.paper.reproduce import Reproduction, reproduce
 from reshard_lab.planning import Plan, plan
-from reshard_lab.planning.explain import table
 from reshard_lab.resharding import ReshardingTask, need_cluster
 from reshard_lab.runtime import Measurement
 from reshard_lab.runtime import run as run_plan
 from reshard_lab.runtime.launch import LAUNCH_TARGETS, POOL_TARGETS, open_pool
 from reshard_lab.strategies import STRATEGIES
-from reshard_lab.units import format_bytes, format_rate, format_seconds, parse_seconds
+from reshard_lab.units import format_bytes, format_rate, format_seconds, parse_seconds, table
 
 RUN = "carry a resharding out on processes of this machine, check it and time it"
 

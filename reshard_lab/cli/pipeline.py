@@ -15,10 +15,9 @@ from reshard_lab.errors import ReshardError, check_choice, check_int, check_path
 from reshard_lab.paper.pipelines import MODELS, cluster_for, model
 from reshard_lab.pipelining import SCHEDULES, PipelineTimeline, device_speed, schedule, simulate
 from reshard_lab.pipelining.timeline import Event
-from reshard_lab.planning.explain import table
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.strategies import STRATEGIES
-from reshard_lab.units import format_bytes, format_seconds
+from reshard_lab.units import format_bytes, format_seconds, table
 
 HELP = "simulate a training pipeline: makespan, bubble, exposed communication, memory"
 _TIMES = ("forward", "backward", "weight", "transfer", "backward_transfer")

@@ -18,13 +18,12 @@ from reshard_lab.cli.common import (
 from reshard_lab.errors import check_int, check_path
 from reshard_lab.layout import Layout
 from reshard_lab.planning import Plan
-from reshard_lab.planning.explain import table
 from reshard_lab.plots.device_grid import layout_panel
 from reshard_lab.plots.layouts import mesh_text, side_by_side
 from reshard_lab.plots.unit_tasks import unit_tasks_text
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.simulation import RESOLUTIONS, PathStep, Timeline, simulate
-from reshard_lab.units import format_bytes, format_seconds
+from reshard_lab.units import format_bytes, format_seconds, table
 
 EXPLAIN = "print the unit tasks of a resharding: each box, who holds it, who needs it"
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from reshard_lab.boxes import box_text
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import check_int
 from reshard_lab.planning.record import PlanRecord
 from reshard_lab.resharding import UnitTask, nic_hosts
-from reshard_lab.units import format_bytes, format_rate, format_seconds
+from reshard_lab.units import device_list, format_bytes, format_rate, format_seconds, table
 
 _PROOF = {
     "fluid": "proven optimal in bytes over NIC bandwidth, also against split tasks",
@@ -106,24 +104,3 @@ def _times_text(ratio: float) -> str:
 
 def _network_bytes(unit: UnitTask, plan: PlanRecord) -> int:
     return unit.nbytes * len(nic_hosts(unit, plan.cluster)[1])
-
-
-def device_list(devices: Iterable[int]) -> str:
-    """Device ids with runs shortened.
-
-    >>> device_list([0, 1, 2, 5]), device_list([4, 6])
-    ('0-2,5', '4,6')
-    """
-    runs: list[list[int]] = []
-    for d in sorted(devices):
-        if runs and d == runs[-1][1] + 1:
-            runs[-1][1] = d
-        else:
-            runs.append([d, d])
-    return ",".join(str(a) if a == b else f"{a}-{b}" if b > a + 1 else f"{a},{b}" for a, b in runs)
-
-
-def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows as lines of left-aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

@@ -11,9 +11,9 @@ from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_type
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
-from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
 from reshard_lab.plots.plane import Plane, outline, piece, plane
+from reshard_lab.units import device_list
 
 LEFT = 60.0
 """Pixels left of the devices, for the names of rows."""

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from reshard_lab.boxes import Box, box_text, box_volume, check_shape
 from reshard_lab.errors import check_int, check_type
 from reshard_lab.layout import Layout
-from reshard_lab.planning.explain import device_list, table
 from reshard_lab.plots import svg
 from reshard_lab.plots.device_grid import (
     LEFT,
@@ -24,6 +23,7 @@ from reshard_lab.plots.device_grid import (
 )
 from reshard_lab.plots.plane import choose_axes, cut_up, plane
 from reshard_lab.resharding import ReshardingTask, UnitTask
+from reshard_lab.units import device_list, table
 
 TEXT_WIDTH = 100
 """Columns that a mesh as text may take; wider ones are listed by slice."""

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from reshard_lab.errors import ReshardError, check_type, short
 from reshard_lab.planning import Plan
-from reshard_lab.planning.explain import device_list
 from reshard_lab.planning.nics import Gantt, Traffic, traffic
 from reshard_lab.plots import svg
 from reshard_lab.plots.nic_rows import NicRows, TaskSpan, nic_rows_svg, row_name
 from reshard_lab.plots.time_axis import instant
 from reshard_lab.simulation import Timeline
-from reshard_lab.units import format_bytes, format_seconds
+from reshard_lab.units import device_list, format_bytes, format_seconds
 
 MOST_HOSTS = 16
 """More hosts than this are not drawn: nobody could read the numbers."""

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from reshard_lab.errors import check_type
-from reshard_lab.planning.explain import device_list
 from reshard_lab.plots import svg
 from reshard_lab.plots.snapshot import LEFT, WIDE, device_boxes, snapshot_parts
 from reshard_lab.plots.time_axis import TimeScale, instant
 from reshard_lab.simulation import Timeline
 from reshard_lab.simulation.delivery import MovingPart, moving_parts, snapshot
-from reshard_lab.units import format_bytes, format_seconds
+from reshard_lab.units import device_list, format_bytes, format_seconds
 
 MOST_BARS = 256
 """More pieces than this in all rows of receivers are drawn several to a bar."""

@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 from reshard_lab.boxes import Box, box_text, box_volume, intersect
 from reshard_lab.errors import check_bool, check_int, check_type
-from reshard_lab.planning.explain import device_list, table
 from reshard_lab.plots import svg
 from reshard_lab.plots.device_grid import numbered_cell, slices_of
 from reshard_lab.plots.plane import Plane, choose_axes, piece, plane
 from reshard_lab.resharding import ReshardingTask, UnitTask, nic_hosts
-from reshard_lab.units import format_bytes
+from reshard_lab.units import device_list, format_bytes, table
 
 _ROW, _HEAD, _CHIP, _SIZE = 58.0, 34.0, 26.0, 11
 _CHIPS = 8  # longer lists of devices are written in words

@@ -15,12 +15,11 @@ from reshard_lab.errors import ReshardError, check_int, check_type
 from reshard_lab.layout import RULES, Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.paper_cases import figure2
-from reshard_lab.planning.explain import device_list
 from reshard_lab.plots.device_grid import devices_text
 from reshard_lab.plots.layouts import draw_layouts
 from reshard_lab.resharding import ReshardingTask, UnitTask, nic_hosts
 from reshard_lab.task_text import mesh_axes, parse_mesh, parse_meshes, parse_shape
-from reshard_lab.units import ITEMSIZE, format_bytes, format_seconds
+from reshard_lab.units import ITEMSIZE, device_list, format_bytes, format_seconds
 from reshard_lab.widgets.controls import menu, slider, text
 from reshard_lab.widgets.panel import Explorer, View
 
