@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from reshard_lab.errors import ReshardError
-from reshard_lab.pipelining.costs import Cost, attention, keep, linear, norm, total
 from reshard_lab.pipelining.loads import BoundaryTensor
-from reshard_lab.pipelining.workload import Layer, Workload, cut_workload, settings_of
+from reshard_lab.pipelining.ops import even_ranges
+from reshard_lab.pipelining.workload import (
+    Cost,
+    ModelPart,
+    Workload,
+    attention,
+    cut_workload,
+    keep,
+    linear,
+    norm,
+    settings_of,
+    total,
+)
 
 GPT_SIZES: dict[str, dict[str, Any]] = {
     "1.3B": {
@@ -60,12 +70,14 @@ devices, 64 MiB cross a microbatch)
     tokens = samples * sequence
     block = _block(samples, sequence, hidden, heads)
     names = [f"block {i}" for i in range(layers)]
-    blocks = [Layer(name, block, {f"into {name}": tokens * hidden}) for name in names]
-    ends = [s * (layers // stages) + min(s, layers % stages) for s in range(stages + 1)]
-    cut = [blocks[a:b] for a, b in itertools.pairwise(ends)]
-    cut[0].insert(0, Layer("embedding", Cost((vocab + sequence) * hidden), {}))
-    output, copied = _output(tokens, hidden, vocab), vocab * hidden if stages > 1 else 0
-    cut[-1].append(Layer("output", output, {"into output": tokens * hidden}, copied))
+    blocks = [ModelPart(name, block, {f"into {name}": tokens * hidden}) for name in names]
+    cut = [[blocks[i] for i in numbers] for numbers in even_ranges(layers, stages)]
+    cut[0].insert(0, ModelPart("embedding", Cost((vocab + sequence) * hidden), {}))
+    # The final norm, the logits by the tied matrix (its parameters are the embedding's), the loss
+    logits = linear(tokens, hidden, vocab, bias=False)._replace(parameters=0)
+    output = total([norm(tokens * hidden, hidden), logits, keep(tokens * vocab, split=True)])
+    copied = vocab * hidden if stages > 1 else 0
+    cut[-1].append(ModelPart("output", output, {"into output": tokens * hidden}, copied))
     shape = (samples, sequence, hidden)
     tensors = [BoundaryTensor(s, s + 1, name="hidden", shape=shape) for s in range(stages - 1)]
     return cut_workload(name, settings, recompute, cut, tensors)
@@ -86,9 +98,3 @@ def _block(samples: int, sequence: int, hidden: int, heads: int) -> Cost:
             linear(tokens, 4 * hidden, hidden, split=True),
         ]
     )
-
-
-def _output(tokens: int, hidden: int, vocab: int) -> Cost:
-    """Final layer norm, logits by the tied matrix (its parameters are the embedding's), loss."""
-    logits = linear(tokens, hidden, vocab, bias=False)._replace(parameters=0)
-    return total([norm(tokens * hidden, hidden), logits, keep(tokens * vocab, split=True)])

@@ -13,7 +13,7 @@ Lanes, on which items follow one another (the pipeline model of the design):
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from reshard_lab.max_min import max_min, port_table
 from reshard_lab.pipelining.loads import BoundaryTensor, Load, Port
-from reshard_lab.pipelining.ops import FORWARD, WEIGHT_GRADIENT, Checked, Op
+from reshard_lab.pipelining.ops import FORWARD, WEIGHT_GRADIENT, Checked, OpLists, StageOp
 
 _FIXED = -1  # version of the one event of an item that shares nothing
 _FULL = 1 + 1e-9  # shares of a port that sum to this much fit side by side
@@ -32,7 +32,7 @@ class Graph(NamedTuple):
     and to read; there are several items for every op of a schedule.)
     """
 
-    ops: list[Op]
+    ops: list[StageOp]
     """The op itself, or the one whose result is carried."""
     stages: list[int]
     """The stage that runs or sends."""
@@ -51,6 +51,16 @@ class Graph(NamedTuple):
         """The items that must have ended before ``item`` starts."""
         return self.after[self.first[item] : self.first[item + 1]]
 
+    def computed(self) -> Iterator[tuple[int, StageOp, int]]:
+        """The ops among the items: number, op and stage."""
+        columns = enumerate(zip(self.ops, self.stages, self.targets, strict=True))
+        return ((item, op, stage) for item, (op, stage, target) in columns if target < 0)
+
+    def links(self) -> list[tuple[int, int]]:
+        """Ordered pairs of stages of which the first sends to the second."""
+        ends = zip(self.stages, self.targets, strict=True)
+        return sorted({(a, b) for a, b in ends if b >= 0})
+
 
 def build(
     checked: Checked,
@@ -66,15 +76,15 @@ def build(
     """
     lists = checked.lists
     count, width = lists.stages, lists.microbatches
-    chunk_ends = _ChunkEnds(tensors, lists.model_chunks, count)
-    items = _items(checked, chunk_ends, overlap)
+    inputs, local, sent = _chunk_ends(tensors, lists)
+    rows = _items(checked, tensors, sent, overlap)
     loads: list[Load] = []
     first, after = [0], []
     lane = [-1] * (count * (count + 1))  # the last item of each stage, then of each link
     # By [forward or not][model chunk or tensor][microbatch]: op that makes it, item that brings it
     producer = [[[0] * width for _ in range(lists.model_chunks)] for _ in range(2)]
     arrival = [[[0] * width for _ in tensors] for _ in range(2)]
-    for item, ((kind, m, chunk), stage, target, tensor) in enumerate(zip(*items, strict=True)):
+    for item, ((kind, m, chunk), stage, target, tensor, _) in enumerate(rows):
         forward = kind == FORWARD
         model_chunk = chunk * count + stage
         if target < 0:
@@ -82,9 +92,8 @@ def build(
             lanes: tuple[int, ...] = (stage,)
             if kind != WEIGHT_GRADIENT:
                 producer[forward][model_chunk][m] = item
-                for t in chunk_ends.inputs[forward][model_chunk]:
-                    after.append(arrival[forward][t][m])
-                for t in chunk_ends.local[forward][model_chunk]:
+                after += [arrival[forward][t][m] for t in inputs[forward][model_chunk]]
+                for t in local[forward][model_chunk]:
                     arrival[forward][t][m] = item
         else:
             loads.append(transfers[tensor][0 if forward else 1])
@@ -96,51 +105,46 @@ def build(
                 after.append(lane[number])
             lane[number] = item
         first.append(len(after))
-    return Graph(*items, loads, first, after)
+    ops, stages, targets, carried, _ = map(list, zip(*rows, strict=True))
+    return Graph(ops, stages, targets, carried, loads, first, after)
 
 
-class _ChunkEnds:
-    """By [forward or not][model chunk]: the tensors that an op takes in, hands on inside its
-    stage, and sends (each with the stage it goes to).
-    """
+_Ends = list[list[list[int]]]
+"""By [forward or not][model chunk]: numbers of boundary tensors."""
 
-    def __init__(self, tensors: Sequence[BoundaryTensor], width: int, stages: int) -> None:
-        self.inputs: list[list[list[int]]] = [[[] for _ in range(width)] for _ in range(2)]
-        self.local: list[list[list[int]]] = [[[] for _ in range(width)] for _ in range(2)]
-        self.sent: list[list[list[tuple[int, int]]]]
-        self.sent = [[[] for _ in range(width)] for _ in range(2)]
-        for number, tensor in enumerate(tensors):
-            there = (tensor.from_stage, tensor.to_stage)
-            for forward, (a, b) in enumerate((there[::-1], there)):
-                self.inputs[forward][b].append(number)
-                if a % stages == b % stages:
-                    self.local[forward][a].append(number)
-                else:
-                    self.sent[forward][a].append((number, b % stages))
+
+def _chunk_ends(tensors: Sequence[BoundaryTensor], lists: OpLists) -> tuple[_Ends, _Ends, _Ends]:
+    """The tensors (or their gradients) that an op takes in, hands on in its stage, and sends."""
+    width = lists.model_chunks
+    three: list[_Ends] = [[[[] for _ in range(width)] for _ in range(2)] for _ in range(3)]
+    inputs, local, sent = three
+    for number, tensor in enumerate(tensors):
+        there = (tensor.from_stage, tensor.to_stage)
+        stays = (there[1] - there[0]) % lists.stages == 0
+        for forward, (a, b) in enumerate((there[::-1], there)):
+            inputs[forward][b].append(number)
+            (local if stays else sent)[forward][a].append(number)
+    return inputs, local, sent
 
 
 def _items(
-    checked: Checked, chunk_ends: _ChunkEnds, overlap: bool
-) -> tuple[list[Op], list[int], list[int], list[int]]:
-    """Op, stage, target and tensor of every item; overlapped, transfers behind the op they follow,
-    blocking, in the global order.
+    checked: Checked, tensors: Sequence[BoundaryTensor], sent: _Ends, overlap: bool
+) -> list[tuple[StageOp, int, int, int, int]]:
+    """Op, stage, target, tensor and tick of every item; overlapped, transfers behind the op they
+    follow, blocking, in the global order.
     """
     lists = checked.lists
     count, width = lists.stages, lists.model_chunks
     # The tick after every op's own, by [forward or not][microbatch * width + model chunk]
     done = [[0] * (width * lists.microbatches) for _ in range(2)]
     clock = [0] * count
-    ops: list[Op] = []
-    stages: list[int] = []
-    targets: list[int] = []
-    tensors: list[int] = []
-    ticks: list[int] = []
+    rows: list[tuple[StageOp, int, int, int, int]] = []
     for stage, position in checked.order:
         op = lists.ops[stage][position]
         kind, m, chunk = op
         model_chunk = chunk * count + stage
         tick = clock[stage]
-        sent: list[tuple[int, int]] = []
+        transfers: list[int] = []
         if kind != WEIGHT_GRADIENT:
             forward = kind == FORWARD
             here = m * width + model_chunk
@@ -149,22 +153,16 @@ def _items(
             elif not forward and model_chunk < width - 1:
                 tick = max(tick, done[0][here + 1])
             done[forward][here] = tick + 1
-            sent = chunk_ends.sent[forward][model_chunk]
+            transfers = sent[forward][model_chunk]
         clock[stage] = tick + 1
-        for tensor, target in ((-1, -1), *sent):
-            ops.append(op)
-            stages.append(stage)
-            targets.append(target)
-            tensors.append(tensor)
-            ticks.append(tick)
+        rows.append((op, stage, -1, -1, tick))
+        for number in transfers:
+            ends = tensors[number]
+            target = (ends.to_stage if kind == FORWARD else ends.from_stage) % count
+            rows.append((op, stage, target, number, tick))
     if not overlap:
-        transfer = [target >= 0 for target in targets]
-        order = np.lexsort((tensors, targets, stages, transfer, ticks)).tolist()  # last key first
-        ops = [ops[i] for i in order]
-        stages, targets, tensors = (
-            [column[i] for i in order] for column in (stages, targets, tensors)
-        )
-    return ops, stages, targets, tensors
+        rows.sort(key=lambda row: (row[4], row[2] >= 0, *row[1:4]))
+    return rows
 
 
 def carry_out(graph: Graph) -> tuple[list[float], list[float]]:
@@ -175,20 +173,13 @@ def carry_out(graph: Graph) -> tuple[list[float], list[float]]:
     duration: that it may load a port unevenly is left out.)
     """
     ports = _contended(graph)
-    return _SharedNics(graph, ports).run() if ports else _alone(graph)
-
-
-def _alone(graph: Graph) -> tuple[list[float], list[float]]:
+    if ports:
+        return _SharedNics(graph, ports).run()
     starts: list[float] = []
     ends: list[float] = []
-    first, after = graph.first, graph.after
     for item, load in enumerate(graph.loads):
-        start = 0.0
-        for i in after[first[item] : first[item + 1]]:
-            if ends[i] > start:
-                start = ends[i]
-        starts.append(start)
-        ends.append(start + load.duration_s)
+        starts.append(max((ends[i] for i in graph.before(item)), default=0.0))
+        ends.append(starts[-1] + load.duration_s)
     return starts, ends
 
 
@@ -228,14 +219,14 @@ class _SharedNics:
         self.known: dict[tuple[int, ...], tuple[float, ...]] = {}
 
     def run(self) -> tuple[list[float], list[float]]:
-        count = len(self.loads)
-        waits = [len(self.graph.before(i)) for i in range(count)]
-        behind: list[list[int]] = [[] for _ in range(count)]
-        for number in range(count):
-            for i in self.graph.before(number):
+        waits = []
+        behind: list[list[int]] = [[] for _ in self.loads]
+        for number in range(len(self.loads)):
+            before = self.graph.before(number)
+            waits.append(len(before))
+            for i in before:
                 behind[i].append(number)
-        for number, count in enumerate(waits):
-            if not count:
+            if not before:
                 self.start(number, 0.0)
         while self.events:
             now, done, version = heapq.heappop(self.events)

@@ -29,7 +29,7 @@ _OP = re.compile(r"([FBIW])([0-9]{1,18})(?:\.([0-9]{1,18}))?\Z")
 _SHOWN = 3  # faults named in a message
 
 
-class Op(NamedTuple):
+class StageOp(NamedTuple):
     """One operation of a stage."""
 
     kind: str
@@ -40,7 +40,7 @@ class Op(NamedTuple):
     def text(self, chunks: int = 1) -> str:
         """As written in a schedule; the chunk only where a stage has several.
 
-        >>> Op("F", 3).text(), Op("F", 3, 1).text(2)
+        >>> StageOp("F", 3).text(), StageOp("F", 3, 1).text(2)
         ('F3', 'F3.1')
         """
         name = f"{self.kind}{self.microbatch}"
@@ -50,7 +50,7 @@ class Op(NamedTuple):
 class OpLists(NamedTuple):
     """A schedule that has been read: the ops of every stage, in order."""
 
-    ops: tuple[tuple[Op, ...], ...]
+    ops: tuple[tuple[StageOp, ...], ...]
     chunks: int
     """Model chunks a stage."""
     microbatches: int
@@ -69,6 +69,17 @@ class OpLists(NamedTuple):
     def trains(self) -> bool:
         """Whether there is any backward."""
         return any(op.kind != FORWARD for ops in self.ops for op in ops)
+
+
+def even_ranges(total: int, count: int) -> list[range]:
+    """0 to ``total`` in ``count`` ranges as equal as can be, the longer ones first.
+
+    >>> even_ranges(8, 3)
+    [range(0, 3), range(3, 6), range(6, 8)]
+    """
+    size, longer = divmod(total, count)
+    edges = [i * size + min(i, longer) for i in range(count + 1)]
+    return [range(a, b) for a, b in itertools.pairwise(edges)]
 
 
 class Checked(NamedTuple):
@@ -118,13 +129,13 @@ def read(schedule: Sequence[Sequence[str]]) -> OpLists:
     """The ops of ``schedule``, a list of op texts a stage; raises on what is not an op.
 
     >>> read([["F0", "B0"], ["F0", "B0"]]).ops[1]
-    (Op(kind='F', microbatch=0, chunk=0), Op(kind='B', microbatch=0, chunk=0))
+    (StageOp(kind='F', microbatch=0, chunk=0), StageOp(kind='B', microbatch=0, chunk=0))
     """
     if isinstance(schedule, str) or not isinstance(schedule, Sequence) or not len(schedule):
         raise ReshardError(
             f"a schedule is one list of ops a stage, such as [['F0', 'B0']], not {short(schedule)}"
         )
-    known: dict[str, Op] = {}
+    known: dict[str, StageOp] = {}
     stages = []
     for s, texts in enumerate(schedule):
         if isinstance(texts, str) or not isinstance(texts, Sequence):
@@ -142,7 +153,7 @@ def read(schedule: Sequence[Sequence[str]]) -> OpLists:
     )
 
 
-def _parse(text: object, stage: int) -> Op:
+def _parse(text: object, stage: int) -> StageOp:
     match = _OP.match(text) if isinstance(text, str) else None
     if match is None:
         raise ReshardError(
@@ -150,7 +161,7 @@ def _parse(text: object, stage: int) -> Op:
             "backward, I and W its halves) and a microbatch, as 'F0', and '.chunk' where a stage "
             "has several chunks of the model, as 'F0.1'"
         )
-    return Op(match[1], int(match[2]), int(match[3] or 0))
+    return StageOp(match[1], int(match[2]), int(match[3] or 0))
 
 
 def _faults(lists: OpLists) -> Iterator[str]:
@@ -162,7 +173,7 @@ def _faults(lists: OpLists) -> Iterator[str]:
             kinds[m, chunk] += kind
         if len(kinds) == lists.microbatches * lists.chunks and complete.issuperset(kinds.values()):
             continue
-        first: dict[Op, int] = {}
+        first: dict[StageOp, int] = {}
         for i, op in enumerate(ops):
             if first.setdefault(op, i) < i:
                 text = op.text(lists.chunks)
@@ -176,7 +187,7 @@ def _faults(lists: OpLists) -> Iterator[str]:
 
 def _fault(kinds: str, microbatch: int, chunk: int, lists: OpLists) -> str:
     """What is wrong with the ops of one microbatch on one model chunk, given their order."""
-    f, b, i, w = (Op(kind, microbatch, chunk).text(lists.chunks) for kind in "FBIW")
+    f, b, i, w = (StageOp(kind, microbatch, chunk).text(lists.chunks) for kind in "FBIW")
     if FORWARD not in kinds:
         return f"never runs {f} (the schedule has microbatches 0 to {lists.microbatches - 1})"
     half, weight = INPUT_GRADIENT in kinds, WEIGHT_GRADIENT in kinds

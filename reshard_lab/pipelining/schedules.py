@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,15 @@ from reshard_lab.errors import (
     short,
     write_text,
 )
-from reshard_lab.pipelining.ops import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op, check
+from reshard_lab.pipelining.ops import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    StageOp,
+    check,
+    even_ranges,
+)
 
 SCHEDULES = ("gpipe", "1f1b", "eager_1f1b", "interleaved_1f1b", "zero_bubble", "inference")
 MOST_OPS = 2_000_000
@@ -92,86 +100,69 @@ def schedule(
         )
     lists = []
     for s in range(stages):
+        left = stages - s
+        warm_up = {"1f1b": left, "zero_bubble": left, "eager_1f1b": 2 * left - 1}
         if name == "interleaved_1f1b":
-            ops = list(_interleaved(s, stages, microbatches, count))
-        elif name == "zero_bubble":
-            ops = list(_zero_bubble(s, stages, microbatches))
+            ops = _interleaved(s, stages, microbatches, count)
         elif name == "inference":
-            ops = [Op(FORWARD, m) for m in range(microbatches)]
+            ops = (StageOp(FORWARD, m) for m in range(microbatches))
         else:
-            eager = 2 * (stages - s) - 1
-            warm_up = {"gpipe": microbatches, "1f1b": stages - s, "eager_1f1b": eager}[name]
-            ops = list(_one_by_one(warm_up, microbatches))
-        if delay_weights:
-            ops = [half for op in ops for half in _halves(op)]
+            ops = _one_by_one(warm_up.get(name, microbatches), microbatches)
+        if halves:
+            ops = _halves(ops, s if name == "zero_bubble" else 0)
         lists.append([op.text(count) for op in ops])
     return lists
 
 
-def _halves(op: Op) -> tuple[Op, ...]:
-    """``B`` as ``I`` and ``W``."""
-    if op.kind != BACKWARD:
-        return (op,)
-    return op._replace(kind=INPUT_GRADIENT), op._replace(kind=WEIGHT_GRADIENT)
+def _halves(ops: Iterable[StageOp], held_back: int) -> Iterator[StageOp]:
+    """Every ``B`` as ``I``, and its ``W`` after as many further ones as are ``held_back``.
+
+    With s of them stage ``s`` of 1F1B holds S-s microbatches before their input half and s after
+    it, S in all: the memory of 1F1B's first stage.
+    """
+    held: deque[StageOp] = deque()
+    for op in ops:
+        if op.kind != BACKWARD:
+            yield op
+            continue
+        yield op._replace(kind=INPUT_GRADIENT)
+        held.append(op._replace(kind=WEIGHT_GRADIENT))
+        if len(held) > held_back:
+            yield held.popleft()
+    yield from held
 
 
-def _one_by_one(warm_up: int, microbatches: int) -> Iterator[Op]:
+def _one_by_one(warm_up: int, microbatches: int) -> Iterator[StageOp]:
     """``warm_up`` forwards (M at most), then a backward and a forward in turn while there are."""
     done = min(warm_up, microbatches)
     for m in range(done):
-        yield Op(FORWARD, m)
+        yield StageOp(FORWARD, m)
     for m in range(microbatches):
-        yield Op(BACKWARD, m)
+        yield StageOp(BACKWARD, m)
         if done + m < microbatches:
-            yield Op(FORWARD, done + m)
+            yield StageOp(FORWARD, done + m)
 
 
-def _zero_bubble(stage: int, stages: int, microbatches: int) -> Iterator[Op]:
-    """ZB-H1: the weight half of microbatch m follows the input half of microbatch m + s.
-
-    So stage ``s`` holds S-s microbatches before their input half and s after it, S in all: the
-    memory of 1F1B's first stage.
-    """
-    warm_up = stages - stage
-    for op in _one_by_one(warm_up, microbatches):
-        if op.kind == FORWARD:
-            yield op
-            continue
-        m = op.microbatch
-        yield Op(INPUT_GRADIENT, m)
-        if m >= stage:
-            yield Op(WEIGHT_GRADIENT, m - stage)
-    for m in range(max(0, microbatches - stage), microbatches):
-        yield Op(WEIGHT_GRADIENT, m)
-
-
-def _interleaved(stage: int, stages: int, microbatches: int, chunks: int) -> Iterator[Op]:
+def _interleaved(stage: int, stages: int, microbatches: int, chunks: int) -> Iterator[StageOp]:
     """Interleaved 1F1B: groups of microbatches go through one chunk after the other.
 
     Groups have S microbatches where S divides M; else M is cut into floor(M/S) groups of at
     least S, as equal as can be, the longer ones first (one group if M < S). The number of
     forwards before the first backward is 2(S-s-1) + (chunks-1) * (the first group) + 1.
     """
-    forward: list[Op] = []
-    backward: list[Op] = []
-    for group in _groups(stages, microbatches):
+    groups = even_ranges(microbatches, max(1, microbatches // stages))
+    forward: list[StageOp] = []
+    backward: list[StageOp] = []
+    for group in groups:
         for c in range(chunks):
-            forward += [Op(FORWARD, m, c) for m in group]
-            backward += [Op(BACKWARD, m, chunks - 1 - c) for m in group]
-    first = len(_groups(stages, microbatches)[0])
-    warm_up = min(2 * (stages - stage - 1) + (chunks - 1) * first, len(forward))
+            forward += [StageOp(FORWARD, m, c) for m in group]
+            backward += [StageOp(BACKWARD, m, chunks - 1 - c) for m in group]
+    warm_up = min(2 * (stages - stage - 1) + (chunks - 1) * len(groups[0]), len(forward))
     yield from forward[:warm_up]
     for i, op in enumerate(forward[warm_up:]):
         yield op
         yield backward[i]
     yield from backward[len(forward) - warm_up :]
-
-
-def _groups(stages: int, microbatches: int) -> list[range]:
-    count = max(1, microbatches // stages)
-    size, longer = divmod(microbatches, count)
-    starts = [i * size + min(i, longer) for i in range(count + 1)]
-    return [range(a, b) for a, b in itertools.pairwise(starts)]
 
 
 def to_torch_csv(schedule: Sequence[Sequence[str]], path: str | Path | None = None) -> str:
@@ -204,13 +195,28 @@ def from_torch_csv(path: str | Path) -> list[list[str]]:
         open(path, newline="", encoding="utf-8") as file,
     ):
         rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
+    lists: list[list[StageOp]] = [[] for _ in rows]
+    for rank, row in enumerate(rows):
+        for cell in row:
+            if not cell or _REDUCE_GRAD.match(cell):
+                continue
+            match = _CELL.match(cell)
+            if match is None:
+                raise ReshardError(
+                    f"{path}: rank {rank} has {cell!r}, which is not a compute op such as '1F0'; "
+                    "write the schedule with format='compute_only'"
+                )
+            chunk, its_rank = divmod(int(match[1]), len(rows))
+            if its_rank != rank:
+                raise ReshardError(
+                    f"{path}: rank {rank} has {cell!r}, but with {len(rows)} ranks model chunk "
+                    f"{int(match[1])} lies on rank {its_rank} here; other placements are not "
+                    "supported"
+                )
+            lists[rank].append(StageOp(match[2], int(match[3]), chunk))
+    chunks = 1 + max((op.chunk for ops in lists for op in ops), default=0)
+    schedule = [[op.text(chunks) for op in ops] for ops in lists]
     try:
-        lists = [
-            [_op(cell, rank, len(rows)) for cell in row if cell and not _REDUCE_GRAD.match(cell)]
-            for rank, row in enumerate(rows)
-        ]
-        chunks = 1 + max((op.chunk for ops in lists for op in ops), default=0)
-        schedule = [[op.text(chunks) for op in ops] for ops in lists]
         check(schedule)
     except ReshardError as error:
         raise ReshardError(f"{path}: {error}") from None
@@ -247,20 +253,3 @@ def torch_runtime(
         to_torch_csv(schedule, path)
         runtime._load_csv(str(path), format="compute_only")
     return runtime
-
-
-def _op(cell: str, rank: int, ranks: int) -> Op:
-    """The op in a cell of torch's CSV."""
-    match = _CELL.match(cell)
-    if match is None:
-        raise ReshardError(
-            f"rank {rank} has {cell!r}, which is not a compute op such as '1F0'; write the "
-            "schedule with format='compute_only'"
-        )
-    model_chunk = int(match[1])
-    if model_chunk % ranks != rank:
-        raise ReshardError(
-            f"rank {rank} has {cell!r}, but with {ranks} ranks model chunk {model_chunk} "
-            f"lies on rank {model_chunk % ranks} here; other placements are not supported"
-        )
-    return Op(match[2], int(match[3]), model_chunk // ranks)

@@ -22,18 +22,16 @@ class Event(NamedTuple):
     op: str
     """The op, or the one whose result is carried, as in the schedule."""
     what: str
-    """``"forward"``, ``"backward"``, ``"input gradient"``, ``"weight gradient"``; for a transfer
-    ``"activation"`` or ``"gradient"``."""
+    """A name in ``ops.NAMES``; for a transfer ``"activation"`` or ``"gradient"``."""
     tensor: str
-    """For a transfer the model chunks at its ends, as ``"0>1"`` or ``"skip 0>2"``; empty for an
-    op."""
+    """For a transfer the model chunks at its ends, as ``"0>1"`` or ``"skip 0>2"``; else empty."""
     microbatch: int
     chunk: int
     start_s: float
     end_s: float
 
 
-class Share(NamedTuple):
+class StageShare(NamedTuple):
     """How a stage spent its time, as fractions of the makespan that sum to 1."""
 
     stage: int
@@ -45,7 +43,7 @@ class Share(NamedTuple):
     """Idle for any other reason."""
 
 
-class Memory(NamedTuple):
+class StageMemory(NamedTuple):
     """What a stage keeps for its backwards, from ``time_s`` until the next entry."""
 
     time_s: float
@@ -83,32 +81,28 @@ class PipelineRecord:
         return self.lists.stages
 
 
-def memory(record: PipelineRecord) -> tuple[tuple[Memory, ...], ...]:
+def memory(record: PipelineRecord) -> tuple[tuple[StageMemory, ...], ...]:
     """By stage, live activations over time: an entry at the start and at each change."""
     last = (BACKWARD, WEIGHT_GRADIENT) if record.lists.trains else (FORWARD,)
     sizes = record.activation_bytes
-    empty = Memory(0.0, 0, None if sizes is None else 0)
+    empty = StageMemory(0.0, 0, None if sizes is None else 0)
     entries = [[empty] for _ in range(record.stages)]
 
     def change(stage: int, time_s: float, by: int, model_chunk: int) -> None:
         before = entries[stage][-1]
         nbytes = None if sizes is None else (before.nbytes or 0) + by * sizes[model_chunk]
-        entries[stage].append(Memory(time_s, before.live + by, nbytes))
+        entries[stage].append(StageMemory(time_s, before.live + by, nbytes))
 
-    graph = record.graph
-    for item, (op, stage, target) in enumerate(
-        zip(graph.ops, graph.stages, graph.targets, strict=True)
-    ):
-        if target < 0:
-            model_chunk = op.chunk * record.stages + stage
-            if op.kind == FORWARD:
-                change(stage, record.starts_s[item], 1, model_chunk)
-            if op.kind in last:
-                change(stage, record.ends_s[item], -1, model_chunk)
+    for item, op, stage in record.graph.computed():
+        model_chunk = op.chunk * record.stages + stage
+        if op.kind == FORWARD:
+            change(stage, record.starts_s[item], 1, model_chunk)
+        if op.kind in last:
+            change(stage, record.ends_s[item], -1, model_chunk)
     return tuple(map(tuple, entries))
 
 
-def shares(record: PipelineRecord) -> tuple[Share, ...]:
+def shares(record: PipelineRecord) -> tuple[StageShare, ...]:
     """Compute, exposed communication and bubble of every stage."""
     graph, starts, ends = record.graph, record.starts_s, record.ends_s
     compute = [0.0] * record.stages
@@ -126,9 +120,9 @@ def shares(record: PipelineRecord) -> tuple[Share, ...]:
             communication[target] += duration
     total = record.makespan_s
     if not total:
-        return tuple(Share(s, 0.0, 0.0, 1.0) for s in range(record.stages))
+        return tuple(StageShare(s, 0.0, 0.0, 1.0) for s in range(record.stages))
     return tuple(
-        Share(s, busy / total, lost / total, max(0.0, 1 - (busy + lost) / total))
+        StageShare(s, busy / total, lost / total, max(0.0, 1 - (busy + lost) / total))
         for s, (busy, lost) in enumerate(zip(compute, communication, strict=True))
     )
 
@@ -187,15 +181,8 @@ class PipelineTimeline(PipelineRecord):
             return None
         return [max(m.nbytes or 0 for m in entries) for entries in self.memory]
 
-    @cached_property
-    def memory(self) -> tuple[tuple[Memory, ...], ...]:
-        """By stage, live activations over time: an entry at the start and at each change."""
-        return memory(self)
-
-    @cached_property
-    def shares(self) -> tuple[Share, ...]:
-        """By stage: time spent on compute, on exposed communication, and idle otherwise."""
-        return shares(self)
+    memory = cached_property(memory)
+    shares = cached_property(shares)
 
     @property
     def bubble_share(self) -> float:
@@ -224,10 +211,8 @@ class PipelineTimeline(PipelineRecord):
     @property
     def rows(self) -> tuple[str, ...]:
         """Rows of the picture: the stages, then the links by sender and receiver."""
-        ends = set(zip(self.graph.stages, self.graph.targets, strict=True))
-        links = sorted((a, b) for a, b in ends if b >= 0)
-        stages = tuple(f"stage {s}" for s in range(self.stages))
-        return (*stages, *(f"link {a}>{b}" for a, b in links))
+        stages = [f"stage {s}" for s in range(self.stages)]
+        return (*stages, *(f"link {a}>{b}" for a, b in self.graph.links()))
 
     def to_frame(self) -> Any:
         """``events`` as a pandas DataFrame, one row each, columns named as their fields."""

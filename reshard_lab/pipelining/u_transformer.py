@@ -5,13 +5,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from reshard_lab.errors import ReshardError
-from reshard_lab.pipelining.costs import Cost, attention, conv, keep, linear, norm, total
 from reshard_lab.pipelining.loads import BoundaryTensor
-from reshard_lab.pipelining.workload import Layer, Workload, cut_workload, settings_of
+from reshard_lab.pipelining.workload import (
+    Cost,
+    ModelPart,
+    Workload,
+    attention,
+    conv,
+    cut_workload,
+    keep,
+    linear,
+    norm,
+    settings_of,
+    total,
+)
 
 U_TRANSFORMER_SIZES: dict[str, dict[str, Any]] = {
     "1B": {
@@ -49,14 +59,13 @@ class _FeatureMap(NamedTuple):
     side: int
 
 
-@dataclass
-class _SkipConnection:
+class _SkipConnection(NamedTuple):
     """A map that one layer hands to a later one."""
 
     from_layer: int
+    to_layer: int
     map: _FeatureMap
-    to_layer: int = -1
-    is_output: bool = False
+    is_output: bool
     """Whether it is also what the layer hands to the next."""
 
 
@@ -96,13 +105,13 @@ def u_transformer(size: str = "1B", recompute: bool = False, **changes: Any) -> 
         raise ReshardError(
             f"{name}: channels={channels} does not divide into {settings['heads']} heads"
         )
-    net = _Network(settings)
+    net = _LayerBuilder(settings)
     _add_layers(net, channels)
     stages = [net.layers[a:b] for a, b in itertools.pairwise([0, *cuts, LAYERS])]
     return cut_workload(name, settings, recompute, stages, _tensors(net, cuts))
 
 
-def _add_layers(net: _Network, channels: int) -> None:
+def _add_layers(net: _LayerBuilder, channels: int) -> None:
     """All layers of the model: down, the middle, up."""
     last = len(_LEVELS) - 1
     for number, (width, attends) in enumerate(_LEVELS):
@@ -112,35 +121,36 @@ def _add_layers(net: _Network, channels: int) -> None:
         net.block(width * channels, attends)
         net.give_skip()
         if number < last:
-            net.halve()
+            net.convolve(net.map.channels, net.map.side // 2)
             net.give_skip()
         net.end_layer(f"down {number}")
     net.block(net.map.channels, attends=True)
-    net.residual(net.map.channels)
+    net.block(net.map.channels, attends=False)
     net.end_layer("middle")
     for number in reversed(range(len(_LEVELS))):
         width, attends = _LEVELS[number]
         for i in range(_UP):
             net.take_skip()
             net.block(width * channels, attends)
-            if i == _UP - 1 and number:
-                net.double()
+            if i == _UP - 1 and number:  # a convolution of the map with each pixel doubled
+                net.map = _FeatureMap(net.map.channels, net.map.side * 2)
+                net.convolve(*net.map)
             elif i == _UP - 1:
                 net.prediction()
             net.end_layer(f"up {number}.{i}")
 
 
-def _tensors(net: _Network, cuts: Sequence[int]) -> list[BoundaryTensor]:
+def _tensors(net: _LayerBuilder, cuts: Sequence[int]) -> list[BoundaryTensor]:
     """What crosses: the time embedding to every later stage, the map between neighbours, skips."""
     stage_of = [sum(layer >= cut for cut in cuts) for layer in range(LAYERS)]
+    time = net.samples, net.time_width
     tensors = [
-        BoundaryTensor(0, s, name="time embedding", shape=(net.samples, net.time_width))
-        for s in range(1, len(cuts) + 1)
+        BoundaryTensor(0, s, name="time embedding", shape=time) for s in range(1, len(cuts) + 1)
     ]
     for s, cut in enumerate(cuts):
         shape = net.shape(net.outputs[cut - 1])
         tensors.append(BoundaryTensor(s, s + 1, name="hidden", shape=shape))
-    for number, skip in enumerate(net.skips):
+    for number, skip in enumerate(reversed(net.skips)):
         first, second = stage_of[skip.from_layer], stage_of[skip.to_layer]
         is_hidden = skip.is_output and skip.from_layer + 1 in cuts and second == first + 1
         if first != second and not is_hidden:
@@ -149,7 +159,7 @@ def _tensors(net: _Network, cuts: Sequence[int]) -> list[BoundaryTensor]:
     return tensors
 
 
-class _Network:
+class _LayerBuilder:
     """Layers put together block by block: their costs, the map each makes, skip connections."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -157,126 +167,105 @@ class _Network:
         self.heads = settings["heads"]
         self.time_width = 4 * settings["channels"]
         self.context = ((settings["image"] // 8) ** 2, 4 * settings["channels"])  # tokens, width
-        self.layers: list[Layer] = []
+        self.layers: list[ModelPart] = []
         self.outputs: list[_FeatureMap] = []
-        self.skips: list[_SkipConnection] = []
+        self.skips: list[_SkipConnection] = []  # the last given first
         self.map = _FeatureMap(_IN, settings["image"])
-        self._open: list[_SkipConnection] = []  # those that no layer has taken
+        self._given: list[tuple[int, _FeatureMap]] = []  # by a layer, and not yet taken
         self._begin_layer()
 
     def shape(self, of: _FeatureMap) -> tuple[int, ...]:
         """Of a map, for one microbatch."""
         return self.samples, of.channels, of.side, of.side
 
+    def _elements(self) -> int:
+        return math.prod(self.shape(self.map))
+
     def _begin_layer(self) -> None:
         number = len(self.layers)
         self._costs: list[Cost] = []
-        self._inputs = {f"into {number}": self._elements(self.map)}
+        self._inputs = {f"into {number}": self._elements()}
         time = "time embedding" if number else "sinusoids"
         self._inputs[time] = self.samples * (self.time_width if number else self.time_width // 4)
 
     def end_layer(self, name: str) -> None:
         """What has been added since the last layer is one."""
-        if self._open and self._open[-1].from_layer == len(self.layers):
-            self._open[-1].is_output = self._open[-1].map is self.map
-        self.layers.append(Layer(name, total(self._costs), self._inputs))
+        self.layers.append(ModelPart(name, total(self._costs), self._inputs))
         self.outputs.append(self.map)
         self._begin_layer()
 
     def give_skip(self) -> None:
         """Hand the map to a later layer too."""
-        self.skips.append(_SkipConnection(len(self.layers), self.map))
-        self._open.append(self.skips[-1])
+        self._given.append((len(self.layers), self.map))
 
     def take_skip(self) -> None:
         """Take the map given last that no layer has taken, and put it behind the channels."""
-        skip, number = self._open.pop(), len(self.layers)
-        skip.to_layer = number
-        key = f"into {skip.from_layer + 1}" if skip.is_output else f"skip into {number}"
-        self._inputs[key] = self._elements(skip.map)
-        self.map = _FeatureMap(self.map.channels + skip.map.channels, self.map.side)
+        (giver, skipped), number = self._given.pop(), len(self.layers)
+        is_output = skipped is self.outputs[giver]
+        self.skips.append(_SkipConnection(giver, number, skipped, is_output))
+        key = f"into {giver + 1}" if is_output else f"skip into {number}"
+        self._inputs[key] = math.prod(self.shape(skipped))
+        self.map = _FeatureMap(self.map.channels + skipped.channels, self.map.side)
+
+    def convolve(self, channels: int, side: int, **options: Any) -> None:
+        """A 3x3 convolution of the map; keeps its input."""
+        pixels, kept = self.samples * side**2, self._elements()
+        self._costs.append(conv(pixels, self.map.channels, channels, 3, kept, **options))
+        self.map = _FeatureMap(channels, side)
 
     def stem(self, channels: int) -> None:
         """Linear maps of the sinusoids of the time, SiLU after each; the image's convolution."""
-        embedding = self.samples * self.time_width
-        self._costs += [
-            linear(self.samples, channels, self.time_width, input_gradient=False),
-            keep(embedding),
-            linear(self.samples, self.time_width, self.time_width),
-            keep(embedding),
-        ]
-        self._convolve(_FeatureMap(channels, self.map.side), input_gradient=False)
-
-    def halve(self) -> None:
-        """A convolution of stride 2."""
-        self._convolve(_FeatureMap(self.map.channels, self.map.side // 2))
-
-    def double(self) -> None:
-        """A convolution of the map with each pixel doubled."""
-        self.map = _FeatureMap(self.map.channels, self.map.side * 2)
-        self._convolve(self.map)
+        embedding = keep(self.samples * self.time_width)
+        first = linear(self.samples, channels, self.time_width, input_gradient=False)
+        second = linear(self.samples, self.time_width, self.time_width)
+        self._costs += [first, embedding, second, embedding]
+        self.convolve(channels, self.map.side, input_gradient=False)
 
     def block(self, channels: int, attends: bool) -> None:
-        """A residual block, and a transformer block behind it if the level attends."""
-        self.residual(channels)
-        if attends:
-            self.transformer()
-
-    def residual(self, channels: int) -> None:
-        """Norm, SiLU and 3x3 convolution, twice; the time embedding is added between them."""
-        source, target = self.map, _FeatureMap(channels, self.map.side)
-        before, after = self._elements(source), self._elements(target)
-        self._costs += [norm(before, source.channels), keep(before)]
-        self._convolve(target)
+        """A residual block: norm, SiLU and 3x3 convolution, twice; the time embedding is added
+        between them. Behind it a transformer block if the level attends.
+        """
+        before, (width, side) = self._elements(), self.map
+        self._costs += [norm(before, width), keep(before)]
+        self.convolve(channels, side)
+        after = self._elements()
         self._costs += [
             linear(self.samples, self.time_width, channels, keeps=False),
             norm(after, channels, split=True),
             keep(after, split=True),
         ]
-        self._convolve(target, split=True)
-        if source.channels != channels:  # the norm keeps the input
-            self._costs.append(conv(self.samples * target.side**2, source.channels, channels, 1, 0))
+        self.convolve(channels, side, split=True)
+        if width != channels:  # the norm keeps the input
+            self._costs.append(conv(self.samples * side**2, width, channels, 1, 0))
+        if attends:
+            self._transformer()
 
-    def transformer(self) -> None:
+    def _transformer(self) -> None:
         """Self-attention, cross-attention and a gated feed-forward between two linear maps."""
         width, side = self.map
         tokens, (given, given_width) = side**2, self.context
         rows = self.samples * tokens
-        out = linear(rows, width, width, split=True)
+        normed, inner = norm(rows * width, width), linear(rows, width, width, bias=False)
+        ends, out = linear(rows, width, width), linear(rows, width, width, split=True)
         to_context = linear(
             self.samples * given, given_width, 2 * width, False, keeps=False, input_gradient=False
         )
         self._costs += [
-            norm(rows * width, width),
-            linear(rows, width, width),
-            norm(rows * width, width),
+            *(normed, ends, normed),
             linear(rows, width, 3 * width, bias=False),
             attention(self.samples, tokens, tokens, width, self.heads),
-            out,
-            norm(rows * width, width),
-            linear(rows, width, width, bias=False),
-            to_context,
+            *(out, normed, inner, to_context),
             attention(self.samples, tokens, given, width, self.heads, given_keys=True),
-            out,
-            norm(rows * width, width),
+            *(out, normed),
             linear(rows, width, 8 * width),
             keep(rows * 12 * width, split=True),  # the gate and what it gates, GELU of one
             linear(rows, 4 * width, width, split=True),
-            linear(rows, width, width),
+            ends,
         ]
 
     def prediction(self) -> None:
         """Norm, SiLU, convolution, loss."""
-        before = self._elements(self.map)
+        before = self._elements()
         self._costs += [norm(before, self.map.channels), keep(before)]
-        self._convolve(_FeatureMap(_OUT, self.map.side))
-        self._costs.append(keep(self._elements(self.map)))
-
-    def _elements(self, of: _FeatureMap) -> int:
-        return math.prod(self.shape(of))
-
-    def _convolve(self, target: _FeatureMap, **options: Any) -> None:
-        """A 3x3 convolution from the map to ``target``; keeps its input."""
-        pixels, kept = self.samples * target.side**2, self._elements(self.map)
-        self._costs.append(conv(pixels, self.map.channels, target.channels, 3, kept, **options))
-        self.map = target
+        self.convolve(_OUT, self.map.side)
+        self._costs.append(keep(self._elements()))

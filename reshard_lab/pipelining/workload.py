@@ -1,9 +1,9 @@
-"""A model cut into pipeline stages: work, memory, and the tensors that cross between them."""
+"""What blocks of a network cost; a model cut into stages: work, memory, and what crosses."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +11,6 @@ from reshard_lab.cluster import Cluster, preset_data
 from reshard_lab.errors import ReshardError, check_bool, check_choice, check_int, check_number
 from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
-from reshard_lab.pipelining.costs import Cost, total
 from reshard_lab.pipelining.loads import BoundaryTensor
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.units import ITEMSIZE, dtype_name, format_bytes
@@ -20,7 +19,95 @@ _MOST, _MOST_LAYERS = 10**9, 10_000
 """More is taken for a slip."""
 
 
-class Layer(NamedTuple):
+class Cost(NamedTuple):
+    """What a block of a network costs, for a number of samples.
+
+    A multiplication and an addition are two FLOPs; only matrix products and convolutions are
+    counted, as torch.utils.flop_counter does. What a block keeps for its backward is its inputs
+    and whatever its derivative reads, without dropout; of the devices of an operator-parallel
+    group some of it lies on every one, the rest is shared out (Korthikanti et al. 2022, arXiv
+    2205.05198, section 4).
+    """
+
+    parameters: int = 0
+    forward_flops: int = 0
+    input_flops: int = 0
+    weight_flops: int = 0
+    """Of the backward, the gradients of the input and of the parameters."""
+    kept: int = 0
+    """Elements kept for the backward on every device of an operator-parallel group."""
+    kept_split: int = 0
+    """Elements kept for the backward that the group shares out."""
+
+
+def total(costs: Iterable[Cost]) -> Cost:
+    """The sum of ``costs``.
+
+    >>> total([linear(3, 4, 5), norm(12, 4)]).parameters
+    33
+    """
+    return Cost(*(sum(column) for column in zip(Cost(), *costs, strict=True)))
+
+
+def keep(elements: int, split: bool = False) -> Cost:
+    """SiLU, GELU and the like keep ``elements``, shared out over the group if ``split``."""
+    return Cost(kept=0 if split else elements, kept_split=elements if split else 0)
+
+
+def norm(elements: int, channels: int, split: bool = False) -> Cost:
+    """ModelPart or group normalisation: scale and shift a channel; keeps its input."""
+    return keep(elements, split)._replace(parameters=2 * channels)
+
+
+def linear(
+    rows: int,
+    inputs: int,
+    outputs: int,
+    bias: bool = True,
+    split: bool = False,
+    keeps: bool = True,
+    input_gradient: bool = True,
+) -> Cost:
+    """``rows`` vectors of ``inputs`` elements through a weight of outputs x inputs.
+
+    split: the input is shared out over the group (the second of a pair).
+    keeps: False if the input is kept by another block already.
+    input_gradient: False if nothing needs the gradient of the input.
+    """
+    flops, kept = 2 * rows * inputs * outputs, keep(rows * inputs if keeps else 0, split)
+    parameters = inputs * outputs + (outputs if bias else 0)
+    return total([Cost(parameters, flops, flops if input_gradient else 0, flops), kept])
+
+
+def conv(
+    pixels: int,
+    inputs: int,
+    outputs: int,
+    kernel: int,
+    kept: int,
+    split: bool = False,
+    input_gradient: bool = True,
+) -> Cost:
+    """A convolution of ``pixels`` outputs (of all samples) that keeps ``kept`` input elements."""
+    product = linear(pixels, inputs * kernel**2, outputs, True, split, False, input_gradient)
+    return total([product, keep(kept, split)])
+
+
+def attention(
+    sequences: int, queries: int, keys: int, width: int, heads: int, given_keys: bool = False
+) -> Cost:
+    """Softmax attention over all keys, no mask: scores and mix; keeps q, k, v and the softmax.
+
+    given_keys: keys and values come from an input that needs no gradient; theirs, half of the
+    backward, are for the weights that make them.
+    """
+    flops = 2 * 2 * sequences * queries * keys * width
+    kept = sequences * (queries * width + 2 * keys * width + heads * queries * keys)
+    for_weights = flops if given_keys else 0
+    return Cost(0, flops, 2 * flops - for_weights, for_weights, 0, kept)
+
+
+class ModelPart(NamedTuple):
     """A part of the model that is never cut."""
 
     name: str
@@ -113,10 +200,8 @@ class Workload:
 
     def task(self, tensor: BoundaryTensor, cluster: Cluster) -> ReshardingTask:
         """The resharding that brings ``tensor`` to the stage that uses it."""
-        source, target = (
-            Layout(self.mesh(cluster, stage), tensor.spec)
-            for stage in (tensor.from_stage, tensor.to_stage)
-        )
+        ends = tensor.from_stage, tensor.to_stage
+        source, target = (Layout(self.mesh(cluster, stage), tensor.spec) for stage in ends)
         return ReshardingTask(tensor.shape, self.dtype, source, target, cluster)
 
     def arguments(self, cluster: Cluster, flops_per_s: float) -> dict[str, Any]:
@@ -137,37 +222,29 @@ class Workload:
         for tensor in self.tensors:
             ends = (tensor.from_stage, tensor.to_stage)
             tasks.setdefault(ends, []).append(self.task(tensor, cluster))
-        count = len(self.stages)
         return {
             "forward_s": [s.forward_flops / rate for s in self.stages],
             "backward_s": [s.backward_flops / rate for s in self.stages],
             "weight_s": [s.weight_flops / rate for s in self.stages],
-            "forward_transfer_s": [tasks.pop((k, k + 1)) for k in range(count - 1)],
+            "forward_transfer_s": [tasks.pop((k, k + 1)) for k in range(len(self.stages) - 1)],
             "skips": [BoundaryTensor(*ends, together) for ends, together in tasks.items()],
             "activation_bytes": [s.activation_bytes for s in self.stages],
         }
 
     def __repr__(self) -> str:
-        crossing = format_bytes(
-            sum(math.prod(t.shape) for t in self.tensors) * ITEMSIZE[self.dtype]
-        )
+        elements = sum(math.prod(tensor.shape) for tensor in self.tensors)
         return (
             f"Workload({self.name}: {self.parameters / 1e9:.3g} billion parameters, "
             f"{self.flops / 1e12:.4g} TFLOP a batch of {self.batch}, {len(self.stages)} stages of "
-            f"({self.data}, {self.operator}) devices, {crossing} cross a microbatch)"
+            f"({self.data}, {self.operator}) devices, "
+            f"{format_bytes(elements * ITEMSIZE[self.dtype])} cross a microbatch)"
         )
 
 
 def settings_of(
-    model: str,
-    sizes: Mapping[str, Mapping[str, Any]],
-    size: str,
-    changes: Mapping[str, Any],
+    model: str, sizes: Mapping[str, Mapping[str, Any]], size: str, changes: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """Name and settings of a workload, checked: whole numbers, a known dtype, batches that divide.
-
-    ``cuts``, the layers after which a model is cut, are left to the model.
-    """
+    """Name and settings of a workload, checked but for ``cuts``, which only the model knows."""
     base = sizes[check_choice(f"{model} size", size, sizes)]
     for key in changes:
         check_choice(f"{model} setting", key, base)
@@ -197,35 +274,29 @@ def cut_workload(
     name: str,
     settings: Mapping[str, Any],
     recompute: bool,
-    stages: Sequence[Sequence[Layer]],
+    stages: Sequence[Sequence[ModelPart]],
     tensors: Sequence[BoundaryTensor],
 ) -> Workload:
-    """The workload of the layers of every stage, and of the tensors that cross."""
+    """The workload of the parts of every stage, and of the tensors that cross."""
+    check_bool("recompute", recompute)
+    works = []
+    for parts in stages:
+        cost = total(part.cost for part in parts)
+        kept, again = cost.kept + math.ceil(cost.kept_split / settings["operator"]), 0
+        if recompute:
+            inputs = {name: n for part in parts for name, n in part.inputs.items()}
+            kept, again = sum(inputs.values()), cost.forward_flops
+        work = StageWork(
+            tuple(part.name for part in parts),
+            cost.parameters + sum(part.copied for part in parts),
+            cost.forward_flops,
+            cost.input_flops + cost.weight_flops + again,
+            cost.weight_flops,
+            math.ceil(kept / settings["data"]) * ITEMSIZE[settings["dtype"]],
+        )
+        works.append(work)
+    parameters = sum(part.cost.parameters for parts in stages for part in parts)
+    given = {key: settings[key] for key in ("dtype", "batch", "microbatches", "data", "operator")}
     return Workload(
-        name,
-        settings["dtype"],
-        settings["batch"],
-        settings["microbatches"],
-        settings["data"],
-        settings["operator"],
-        tuple(_stage_work(layers, settings, recompute) for layers in stages),
-        tuple(tensors),
-        sum(layer.cost.parameters for layers in stages for layer in layers),
-    )
-
-
-def _stage_work(layers: Sequence[Layer], settings: Mapping[str, Any], recompute: bool) -> StageWork:
-    cost = total(layer.cost for layer in layers)
-    kept = cost.kept + math.ceil(cost.kept_split / settings["operator"])
-    again = 0
-    if check_bool("recompute", recompute):
-        inputs = {name: n for layer in layers for name, n in layer.inputs.items()}
-        kept, again = sum(inputs.values()), cost.forward_flops
-    return StageWork(
-        tuple(layer.name for layer in layers),
-        cost.parameters + sum(layer.copied for layer in layers),
-        cost.forward_flops,
-        cost.input_flops + cost.weight_flops + again,
-        cost.weight_flops,
-        math.ceil(kept / settings["data"]) * ITEMSIZE[settings["dtype"]],
+        name, stages=tuple(works), tensors=tuple(tensors), parameters=parameters, **given
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.pipelining.loads import reverse
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import run_rank
+from reshard_lab.training.collectives import linear_map
 
 
 def reshard(
@@ -51,35 +51,22 @@ def reshard(
     if not plan.tasks[0].dtype.startswith(("float", "bfloat", "complex")):
         raise ReshardError(f"a tensor of {plan.tasks[0].dtype} has no gradient; use run_rank")
     turned = reverse(plan) if back is None else back
+    alone = False
+
+    def carry(plan: Plan, piece: Any) -> Any:
+        piece = None if piece is None else piece.contiguous()
+        return run_rank(plan, piece, group, ranks=ranks, timeout_s=timeout_s)
+
+    def forward(piece: Any) -> Any:
+        nonlocal alone
+        out = carry(plan, piece)
+        alone = out is None
+        return piece.new_zeros(0) if alone else out
+
+    def backward(gradient: Any) -> Any:
+        return carry(turned, None if alone else gradient)
+
     # Whoever has no source piece, or one without a gradient, takes part in the backward all the
     # same: this is the input that makes the result require one.
     ticket = torch.zeros(0, requires_grad=True)
-    return _function().apply(ticket, piece, plan, turned, (group, ranks, timeout_s))
-
-
-@lru_cache(maxsize=1)
-def _function() -> Any:
-    """The autograd function; torch is needed to define it."""
-    torch = need("torch", "run", "resharding with a gradient")
-
-    def carried(plan: Any, piece: Any, call: Any) -> Any:
-        group, ranks, timeout_s = call
-        return run_rank(plan, piece, group, ranks=ranks, timeout_s=timeout_s)
-
-    function: Any = torch.autograd.Function
-
-    class Reshard(function):
-        @staticmethod
-        def forward(ctx: Any, ticket: Any, piece: Any, plan: Any, back: Any, call: Any) -> Any:
-            ctx.back, ctx.call = back, call
-            out = carried(plan, None if piece is None else piece.contiguous(), call)
-            ctx.alone = out is None
-            return piece.new_zeros(0) if out is None else out
-
-        @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
-            piece = None if ctx.alone else gradient.contiguous()
-            found = carried(ctx.back, piece, ctx.call)
-            return None, found if ctx.needs_input_grad[1] else None, None, None, None
-
-    return Reshard
+    return linear_map(piece, forward, backward, ticket)

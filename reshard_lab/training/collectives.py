@@ -46,17 +46,21 @@ class ProcessGroups:
 def all_reduce(tensor: Any, group: Any, deadline: Deadline) -> None:
     """Sum a tensor over the devices of a group, in place."""
     options = need("torch.distributed", "run", "training").AllreduceOptions()
-    options.timeout = timedelta(seconds=deadline.left())  # that of the group is for making it
-    with peer_errors("a sum over the devices of a stage"):
-        group.allreduce([tensor], options).wait()
+    _wait("a sum over the devices of a stage", group.allreduce, options, deadline, [tensor])
 
 
 def barrier(what: str, group: Any, deadline: Deadline) -> None:
     """Wait for all devices of a group."""
     options = need("torch.distributed", "run", "training").BarrierOptions()
-    options.timeout = timedelta(seconds=deadline.left())
+    _wait(what, group.barrier, options, deadline)
+
+
+def _wait(
+    what: str, collective: Callable[..., Any], options: Any, deadline: Deadline, *tensors: Any
+) -> None:
+    options.timeout = timedelta(seconds=deadline.left())  # that of the group is for making it
     with peer_errors(what):
-        group.barrier(options).wait()
+        collective(*tensors, options).wait()
 
 
 @contextmanager
@@ -108,23 +112,23 @@ class TensorParallel:
 
     def copy(self, x: Any) -> Any:
         """``x`` as it is; its gradient is summed over the group."""
-        return x if self.size == 1 else _apply(x, _identity, self._sum)
+        return x if self.size == 1 else linear_map(x, _identity, self._sum)
 
     def reduce(self, x: Any) -> Any:
         """The sum of the group's ``x``; its gradient goes to all of them."""
-        return x if self.size == 1 else _apply(x, self._sum, _identity)
+        return x if self.size == 1 else linear_map(x, self._sum, _identity)
 
     def gather(self, x: Any, box: BoundaryBox | None) -> Any:
         """The tensor whole, from the boxes that the group holds (None: ``x`` is whole)."""
         if box is None:
             return x
-        return _apply(x, lambda part: self._assemble(part, box), lambda g: self._cut(g, box))
+        return linear_map(x, lambda part: self._assemble(part, box), lambda g: self._cut(g, box))
 
     def scatter(self, x: Any, box: BoundaryBox | None) -> Any:
         """This device's box of ``x``, which all of the group hold whole."""
         if box is None:
             return x
-        return _apply(x, lambda whole: self._cut(whole, box), lambda g: self._assemble(g, box))
+        return linear_map(x, lambda whole: self._cut(whole, box), lambda g: self._assemble(g, box))
 
     def shard(self, parameter: Any, cut: int | None) -> Any:
         """This device's shard of a parameter: an equal part along dimension ``cut``."""
@@ -155,9 +159,13 @@ def _identity(x: Any) -> Any:
     return x.view_as(x)
 
 
-def _apply(x: Any, forward: Callable[[Any], Any], backward: Callable[[Any], Any]) -> Any:
-    """``forward(x)``, whose gradient is passed through ``backward``."""
-    return _linear_map().apply(x, forward, backward)
+def linear_map(
+    x: Any, forward: Callable[[Any], Any], backward: Callable[[Any], Any], ticket: Any = None
+) -> Any:
+    """``forward(x)``, whose gradient is passed through ``backward``: also where ``x`` needs none,
+    if there is a ``ticket`` that does.
+    """
+    return _linear_map().apply(x, forward, backward, ticket)
 
 
 @lru_cache(maxsize=1)
@@ -167,12 +175,13 @@ def _linear_map() -> Any:
 
     class LinearMap(function):
         @staticmethod
-        def forward(ctx: Any, x: Any, forward: Any, backward: Any) -> Any:
+        def forward(ctx: Any, x: Any, forward: Any, backward: Any, ticket: Any) -> Any:
             ctx.transpose = backward
             return forward(x)
 
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
-            return ctx.transpose(gradient), None, None
+            back = ctx.transpose(gradient)
+            return back if ctx.needs_input_grad[0] else None, None, None, None
 
     return LinearMap

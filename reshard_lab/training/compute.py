@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from reshard_lab.errors import ReshardError, need
-from reshard_lab.pipelining.ops import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Op
+from reshard_lab.pipelining.ops import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, StageOp
 from reshard_lab.runtime.calls import CallState, Deadline
 from reshard_lab.training.collectives import BoundaryBox, TensorParallel, all_reduce, boundary_box
-from reshard_lab.training.config import StageRank, TensorKey, TrainingConfig
+from reshard_lab.training.config import StageRank, TensorKey, TensorValues, TrainingConfig
 from reshard_lab.training.models import Activations
 
 _PRIME = 2**23 - 15
@@ -26,7 +26,7 @@ class StepTensors(CallState):
 
     def __init__(self, deadline: Deadline) -> None:
         super().__init__(deadline)
-        self._tensors: dict[TensorKey, Any] = {}
+        self._tensors: TensorValues = {}
 
     def put(self, key: TensorKey, tensor: Any) -> None:
         """Leave a tensor for whoever needs it."""
@@ -41,50 +41,50 @@ class StepTensors(CallState):
 
 
 class Compute:
-    """The ops of one device. This one takes the tensors that come, and makes nothing."""
+    """The ops of one device. This one takes the tensors that come; what to do is a subclass's."""
 
     def __init__(self, rank: StageRank) -> None:
         self.rank, self.config = rank, rank.config
         self.torch = need("torch", "run", "training")
+        self.parameters: dict[str, Any] = {}
+        """This device's shards by full name; none where nothing is learned. So with gradients."""
+        self.gradients: dict[str, Any] = {}
         self.loss = 0.0
         """This device's part of the step's loss: that of its samples, on the last model chunk."""
 
     def begin(self, deadline: Deadline) -> None:
         """Begin a step, to be over by a deadline."""
+        raise NotImplementedError
 
-    def run(self, op: Op, tensors: StepTensors, ready: Callable[[], None]) -> dict[TensorKey, Any]:
+    def run(self, op: StageOp, tensors: StepTensors, ready: Callable[[], None]) -> TensorValues:
         """Carry out an op, calling ``ready`` when its inputs have come; its results for others."""
         chunk, forward = self.rank.model_chunk(op), op.kind == FORWARD
-        keys = [TensorKey(n, forward, op.microbatch) for n in self.rank.inputs(chunk, forward)]
-        if op.kind == WEIGHT_GRADIENT:
-            keys = []
-        text = op.text(self.config.checked.lists.chunks)
-        inputs = [tensors.take(k, f"{self.config.tensor_text(k)}, for {text},") for k in keys]
+        numbers = [] if op.kind == WEIGHT_GRADIENT else self.rank.inputs(chunk, forward)
+        text, inputs = op.text(self.config.checked.lists.chunks), {}
+        for key in (TensorKey(n, forward, op.microbatch) for n in numbers):
+            inputs[key] = tensors.take(key, f"{self.config.tensor_text(key)}, for {text},")
         ready()
-        return self.result(op, chunk, dict(zip(keys, inputs, strict=True)))
+        return self.result(op, chunk, inputs)
 
-    def result(self, op: Op, chunk: int, inputs: dict[TensorKey, Any]) -> dict[TensorKey, Any]:
+    def result(self, op: StageOp, chunk: int, inputs: TensorValues) -> TensorValues:
         """What an op makes of its inputs for others."""
         raise NotImplementedError
 
-    def finish(self, data_parallel: Any) -> None:
+    def finish(self, data_parallel: Any, deadline: Deadline) -> None:
         """Sum gradients over the data-parallel group: the ops of a step are over."""
+        parts = list(self.gradients.values())
+        if len(self.rank.data_parallel) == 1 or not parts:
+            return
+        flat = self.torch.cat([g.reshape(-1) for g in parts])
+        all_reduce(flat, data_parallel, deadline)
+        for g, total in zip(parts, flat.split([g.numel() for g in parts]), strict=True):
+            g.copy_(total.view_as(g))
 
     def learn(self, rate: float) -> None:
         """Take a step of gradient descent."""
-
-    def gradient_arrays(self) -> dict[str, Any]:
-        """This device's gradients by full name, as numpy arrays that later steps leave alone."""
-        return {}
-
-
-class _Saved(NamedTuple):
-    """What a microbatch leaves behind on a model chunk, for its backward."""
-
-    leaves: list[Any]
-    """Tensors that came."""
-    results: list[Any]
-    """Tensors that left; on the last model chunk the loss."""
+        with self.torch.no_grad():
+            for name, p in self.parameters.items():
+                p -= rate * self.gradients[name]
 
 
 class TorchCompute(Compute):
@@ -99,25 +99,25 @@ class TorchCompute(Compute):
             for name, p in self.model.params(config.layers_of(rank.stage)).items()
         }
         self.inputs, self.targets = self.model.batch(config.batch, config.seed)
-        self.boxes = [self._box(tensor.shape) for tensor in config.boundary_tensors]
-
-    def _box(self, shape: tuple[int, ...]) -> BoundaryBox | None:
-        boxes = self.config.layouts[self.rank.stage].boxes(shape)
-        group = self.rank.tensor_parallel
-        return boundary_box([boxes[device] for device in group], self.rank.tensor_rank, shape)
+        self.boxes: list[BoundaryBox | None] = []
+        for shape in (tensor.shape for tensor in config.boundary_tensors):
+            boxes = config.layouts[rank.stage].boxes(shape)
+            group = [boxes[device] for device in rank.tensor_parallel]
+            self.boxes.append(boundary_box(group, rank.tensor_rank, shape))
 
     def begin(self, deadline: Deadline) -> None:
         """Begin a step, without gradients or losses."""
-        self.deadline = self.tp.deadline = deadline
+        self.tp.deadline = deadline
         self.gradients = {name: self.torch.zeros_like(p) for name, p in self.parameters.items()}
         self.loss = 0.0
-        self._saved: dict[tuple[int, int], _Saved] = {}
+        # By model chunk and microbatch: what came, and what left (of the last chunk the loss)
+        self._saved: dict[tuple[int, int], tuple[list[Any], list[Any]]] = {}
         self._output_gradients: dict[tuple[int, int], list[Any]] = {}
 
-    def result(self, op: Op, chunk: int, inputs: dict[TensorKey, Any]) -> dict[TensorKey, Any]:
+    def result(self, op: StageOp, chunk: int, inputs: TensorValues) -> TensorValues:
         return (self._forward if op.kind == FORWARD else self._backward)(op, chunk, inputs)
 
-    def _forward(self, op: Op, chunk: int, inputs: dict[TensorKey, Any]) -> dict[TensorKey, Any]:
+    def _forward(self, op: StageOp, chunk: int, inputs: TensorValues) -> TensorValues:
         boundary, samples = self.config.boundary_tensors, self.rank.samples(op.microbatch)
         leaves = {key.tensor: x.detach().requires_grad_() for key, x in inputs.items()}
         tensors: Activations = {None: self.inputs[samples]}
@@ -135,10 +135,10 @@ class TorchCompute(Compute):
             self._check(output, op, f"activation {boundary[n].name}")
             results.append(output)
             outputs[TensorKey(n, True, op.microbatch)] = output.detach().contiguous()
-        self._saved[chunk, op.microbatch] = _Saved(list(leaves.values()), results)
+        self._saved[chunk, op.microbatch] = list(leaves.values()), results
         return outputs
 
-    def _backward(self, op: Op, chunk: int, inputs: dict[TensorKey, Any]) -> dict[TensorKey, Any]:
+    def _backward(self, op: StageOp, chunk: int, inputs: TensorValues) -> TensorValues:
         at = chunk, op.microbatch
         leaves, results = self._saved[at]
         came = self._output_gradients.pop(at, list(inputs.values()))
@@ -159,7 +159,7 @@ class TorchCompute(Compute):
             )
         for name, gradient in zip(names, gradients[len(leaves) :], strict=True):
             self.gradients[name] += gradient
-        outputs: dict[TensorKey, Any] = {}
+        outputs: TensorValues = {}
         for n, gradient in zip(
             self.rank.inputs(chunk, True), gradients[: len(leaves)], strict=False
         ):
@@ -167,7 +167,7 @@ class TorchCompute(Compute):
             outputs[TensorKey(n, False, op.microbatch)] = gradient.contiguous()
         return outputs
 
-    def _check(self, tensor: Any, op: Op, what: str) -> None:
+    def _check(self, tensor: Any, op: StageOp, what: str) -> None:
         """Refuse NaN and infinity where they first show."""
         finite = self.torch.isfinite(tensor)
         if not bool(finite.all()):
@@ -177,23 +177,6 @@ class TorchCompute(Compute):
                 f"stage {self.rank.stage}, {text}: {bad} of {tensor.numel()} elements of {what} "
                 f"(shape {tuple(tensor.shape)}) are NaN or infinite; try a smaller learning_rate"
             )
-
-    def finish(self, data_parallel: Any) -> None:
-        parts = list(self.gradients.values())
-        if len(self.rank.data_parallel) == 1 or not parts:
-            return
-        flat = self.torch.cat([g.reshape(-1) for g in parts])
-        all_reduce(flat, data_parallel, self.deadline)
-        for g, total in zip(parts, flat.split([g.numel() for g in parts]), strict=True):
-            g.copy_(total.view_as(g))
-
-    def learn(self, rate: float) -> None:
-        with self.torch.no_grad():
-            for name, p in self.parameters.items():
-                p -= rate * self.gradients[name]
-
-    def gradient_arrays(self) -> dict[str, Any]:
-        return {name: gradient.numpy() for name, gradient in self.gradients.items()}
 
 
 class PacedCompute(Compute):
@@ -217,7 +200,7 @@ class PacedCompute(Compute):
         """Begin a step; nothing in it can be late but what comes."""
         self.step += 1
 
-    def result(self, op: Op, chunk: int, inputs: dict[TensorKey, Any]) -> dict[TensorKey, Any]:
+    def result(self, op: StageOp, chunk: int, inputs: TensorValues) -> TensorValues:
         assert self.config.paced is not None
         end = time.monotonic() + self.config.paced[op.kind][chunk]
         for key, tensor in inputs.items():
@@ -242,7 +225,7 @@ class PacedCompute(Compute):
         number = 1 + number * self.config.checked.lists.microbatches + microbatch
         return self.patterns[tensor] + float(number % _PRIME)
 
-    def _check(self, tensor: Any, key: TensorKey, op: Op) -> None:
+    def _check(self, tensor: Any, key: TensorKey, op: StageOp) -> None:
         expected = self._expected(key)
         if self.delivers and not self.torch.equal(tensor, expected):
             at = int((tensor != expected).reshape(-1).nonzero()[0])

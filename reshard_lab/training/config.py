@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +15,7 @@ from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.pipelining.graph import Graph, build
 from reshard_lab.pipelining.loads import BoundaryTensor, Load
-from reshard_lab.pipelining.ops import FORWARD, Checked, Op, check
+from reshard_lab.pipelining.ops import FORWARD, Checked, StageOp, check, even_ranges
 from reshard_lab.training.models import MODELS, Model, Transformer, UNet
 
 
@@ -27,6 +26,10 @@ class TensorKey(NamedTuple):
     """Its number among the run's boundary tensors."""
     forward: bool
     microbatch: int
+
+
+TensorValues = dict[TensorKey, Any]
+"""torch tensors."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,7 @@ class TrainingConfig:
                 f"the schedule has {chunks} model chunks, but the model has {count} layers; "
                 "use fewer stages (or chunks), or a model with more layers"
             )
-        edges = [k * (count // chunks) + min(k, count % chunks) for k in range(chunks + 1)]
-        return [range(a, b) for a, b in itertools.pairwise(edges)]
+        return even_ranges(count, chunks)
 
     @cached_property
     def boundary_tensors(self) -> list[BoundaryTensor]:
@@ -101,19 +103,16 @@ class TrainingConfig:
         layers, chunks = self.model.layers, self.chunk_layers
         chunk_of = {number: chunk for chunk, numbers in enumerate(chunks) for number in numbers}
 
-        def tensor(
-            a: int, b: int, shape: tuple[int, ...], skip: int | None = None
-        ) -> BoundaryTensor:
-            name, shape = f"{a}>{b}" if skip is None else f"skip {a}>{b}", (self.samples, *shape)
-            return BoundaryTensor(a, b, name=name, shape=shape, layer=skip)
-
-        tensors = [
-            tensor(k, k + 1, layers[numbers[-1]].out) for k, numbers in enumerate(chunks[:-1])
-        ]
+        tensors = []
+        for k, numbers in enumerate(chunks[:-1]):
+            shape = (self.samples, *layers[numbers[-1]].out)
+            tensors.append(BoundaryTensor(k, k + 1, name=f"{k}>{k + 1}", shape=shape))
         for number, layer in enumerate(layers):
-            if layer.takes is not None and chunk_of[layer.takes] != chunk_of[number]:
-                shape = layers[layer.takes].gives or ()
-                tensors.append(tensor(chunk_of[layer.takes], chunk_of[number], shape, layer.takes))
+            giver = layer.takes
+            if giver is not None and chunk_of[giver] != chunk_of[number]:
+                a, b, shape = chunk_of[giver], chunk_of[number], layers[giver].gives or ()
+                shape, name = (self.samples, *shape), f"skip {a}>{b}"
+                tensors.append(BoundaryTensor(a, b, name=name, shape=shape, layer=giver))
         return tensors
 
     @cached_property
@@ -159,20 +158,17 @@ class TrainingConfig:
         }
         return build(self.checked, loads, self.boundary_tensors, moves, self.overlap)
 
-    @cached_property
-    def links(self) -> list[tuple[int, int]]:
-        """Ordered pairs of stages of which the first sends to the second."""
-        ends = zip(self.graph.stages, self.graph.targets, strict=True)
-        return sorted({(a, b) for a, b in ends if b >= 0})
+    def key(self, item: int) -> TensorKey:
+        """What a transfer carries."""
+        op = self.graph.ops[item]
+        return TensorKey(self.graph.tensors[item], op.kind == FORWARD, op.microbatch)
 
     def item_text(self, item: int) -> str:
         """An op or transfer in words: ``"F2 of stage 1"``, ``"activation 0>1 of microbatch 2"``."""
         op = self.graph.ops[item]
         if self.graph.targets[item] < 0:
             return f"{op.text(self.checked.lists.chunks)} of stage {self.graph.stages[item]}"
-        return self.tensor_text(
-            TensorKey(self.graph.tensors[item], op.kind == FORWARD, op.microbatch)
-        )
+        return self.tensor_text(self.key(item))
 
     def tensor_text(self, key: TensorKey) -> str:
         """A boundary tensor or its gradient, in words."""
@@ -204,7 +200,7 @@ class StageRank(NamedTuple):
         """Its index in its tensor-parallel group."""
         return self.tensor_parallel.index(self.device)
 
-    def model_chunk(self, op: Op) -> int:
+    def model_chunk(self, op: StageOp) -> int:
         """The model chunk that an op of the stage works on."""
         return op.chunk * self.config.stages + self.stage
 

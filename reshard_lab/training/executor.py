@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reshard_lab.pipelining.graph import Graph
-from reshard_lab.pipelining.ops import FORWARD
 from reshard_lab.planning import Plan
 from reshard_lab.runtime import run_rank
 from reshard_lab.runtime.calls import CallState, Deadline
@@ -36,7 +35,7 @@ from reshard_lab.training.compute import (
     TorchCompute,
     train_uncut,
 )
-from reshard_lab.training.config import StageRank, TensorKey, TrainingConfig, parallel_groups
+from reshard_lab.training.config import StageRank, TrainingConfig, parallel_groups
 
 CONFIG, PLAN, RESULT, UNCUT = "train.json", "train-{}.json", "train-{}.npz", "train-alone.npz"
 """Files of a run in the pool's folder."""
@@ -119,7 +118,7 @@ class StageGroups(NamedTuple):
                         group = pool.get(use, tuple(sorted(devices)), deadline)
                         own[use] = group if device in devices else own[use]
         links = {}
-        for a, b in config.links:
+        for a, b in config.graph.links():
             both = (*config.layouts[a].mesh.devices, *config.layouts[b].mesh.devices)
             group = pool.get("up" if a < b else "down", tuple(sorted(both)), deadline)
             links[a, b] = (group, {device: rank for rank, device in enumerate(sorted(both))})
@@ -185,7 +184,7 @@ class StepExecutor:
             partial(self._op, tensors=tensors, times=times),
             partial(self._transfer, tensors=tensors, times=times),
         )
-        self.compute.finish(self.groups.data_parallel)
+        self.compute.finish(self.groups.data_parallel, tensors.deadline)
         return StepRecord(began, time.monotonic(), times[0], times[1], self.compute.loss)
 
     def _op(self, item: int, tensors: StepTensors, times: np.ndarray) -> None:
@@ -202,9 +201,8 @@ class StepExecutor:
 
     def _transfer(self, item: int, tensors: StepTensors, times: np.ndarray) -> None:
         """This device's end of a transfer."""
-        graph = self.config.graph
-        op, link = graph.ops[item], (graph.stages[item], graph.targets[item])
-        key = TensorKey(graph.tensors[item], op.kind == FORWARD, op.microbatch)
+        graph, key = self.config.graph, self.config.key(item)
+        link = graph.stages[item], graph.targets[item]
         group, ranks = self.groups.links[link]
         sends = link[0] == self.rank.stage
         lane = "send" if sends else "recv"
@@ -247,7 +245,8 @@ def take_part(
         steps.append(executor.step())
         after = cpu_ticks()
         if number == config.warmup:
-            gradients = executor.compute.gradient_arrays()
+            # numpy arrays that later steps leave alone
+            gradients = {n: g.numpy() for n, g in executor.compute.gradients.items()}
         spent = None if before is None or after is None else [after[i] - before[i] for i in (0, 1)]
         if number >= config.warmup:
             executor.compute.learn(config.learning_rate)

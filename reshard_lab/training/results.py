@@ -177,11 +177,9 @@ def op_durations(config: TrainingConfig, times: StepTimes) -> dict[tuple[str, in
     if config.paced is not None:
         return {(k, c): t for k, given in config.paced.items() for c, t in enumerate(given)}
     measured: dict[tuple[str, int], list[float]] = {}
-    columns = zip(config.graph.ops, config.graph.stages, config.graph.targets, strict=True)
-    for item, (op, stage, target) in enumerate(columns):
-        if target < 0:
-            seconds = (times.ends[:, item] - times.starts[:, item]).tolist()
-            measured.setdefault((op.kind, op.chunk * config.stages + stage), []).extend(seconds)
+    for item, op, stage in config.graph.computed():
+        seconds = (times.ends[:, item] - times.starts[:, item]).tolist()
+        measured.setdefault((op.kind, op.chunk * config.stages + stage), []).extend(seconds)
     return {key: statistics.median(seconds) for key, seconds in measured.items()}
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.pipelining.ops import FORWARD, Op
+from reshard_lab.pipelining.ops import FORWARD, StageOp
 from reshard_lab.runtime.calls import Deadline
 from reshard_lab.training import Transformer
 from reshard_lab.training.compute import PacedCompute, StepTensors
@@ -26,7 +26,7 @@ def ran(device, kind, microbatch, given=None, delivers=True):
     tensors = StepTensors(Deadline(0.1))
     for key, tensor in (given or {}).items():
         tensors.put(key, tensor)
-    return paced(device, delivers).run(Op(kind, microbatch, 0), tensors, lambda: None)
+    return paced(device, delivers).run(StageOp(kind, microbatch, 0), tensors, lambda: None)
 
 
 def whole(microbatch):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.pipelining.ops import Op
+from reshard_lab.pipelining.graph import Graph
+from reshard_lab.pipelining.ops import StageOp
 from reshard_lab.training import results
 from support.training_jobs import resolved
 
@@ -21,7 +22,7 @@ def small_config():
         devices=(0, 1, 2, 3),
         stages=2,
         stage_of=lambda device: device // 2,
-        graph=SimpleNamespace(ops=[Op("F", 0, 0)] * 3, stages=[0, 0, 1], targets=[-1, 1, -1]),
+        graph=Graph([StageOp("F", 0)] * 3, [0, 0, 1], [-1, 1, -1], [-1, 0, -1], [], [], []),
         warmup=1,
         paced=None,
     )
