@@ -67,17 +67,17 @@ def messages(plan: rl.Plan) -> list[Message]:
 
 def waits(plan: rl.Plan) -> dict[Message, set[Message]]:
     """What every message waits for: its own chain, ``after``, and in order the lanes of devices."""
-    found: dict[Message, set[Message]] = {m: set() for m in messages(plan)}
-    for m in found:
+    awaited: dict[Message, set[Message]] = {m: set() for m in messages(plan)}
+    for m in awaited:
         t = plan.transfers[m[0]]
         if m[2]:
-            found[m].add((m[0], m[1], m[2] - 1))
+            awaited[m].add((m[0], m[1], m[2] - 1))
         if m[1]:
-            found[m].add((m[0], m[1] - 1, m[2]))
+            awaited[m].add((m[0], m[1] - 1, m[2]))
         if m[1] == m[2] == 0:
             for other in map(plan.transfers.__getitem__, t.after):
                 if len(other.path) > 1:
-                    found[m].add((other.id, len(other.path) - 2, other.chunks - 1))
+                    awaited[m].add((other.id, len(other.path) - 2, other.chunks - 1))
     for device, steps in plan.programs.items() if plan.ordered else ():
         before: dict[str, Message] = {}
         for step in steps:
@@ -86,9 +86,9 @@ def waits(plan: rl.Plan) -> dict[Message, set[Message]]:
             t = plan.transfers[step.transfer]
             hop = t.path.index(device) - (step.op == "recv")
             if step.op in before:
-                found[t.id, hop, 0].add(before[step.op])
+                awaited[t.id, hop, 0].add(before[step.op])
             before[step.op] = (t.id, hop, t.chunks - 1)
-    return found
+    return awaited
 
 
 class Platform:

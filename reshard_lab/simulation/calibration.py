@@ -20,6 +20,8 @@ PARAMETERS = ("nic", "overhead", "nic_latency", "intra", "intra_latency")
 _RATES = ("nic", "intra")
 _ALIKE = 1e-3
 """A parameter cannot be told if its effect is, but for this part, a mix of those before it."""
+_NO_TIME_S = 1e-10
+"""A latency below this is 0: the solver comes no closer to its bound."""
 _ROUNDS = 10
 
 
@@ -180,9 +182,10 @@ def _fit(
     runs: Sequence[tuple[Plan, float]], theta: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Parameters, which of them the runs tell, and their standard errors (NaN for the others)."""
-    from scipy.optimize import least_squares
+    from scipy.optimize import approx_fprime, least_squares
 
-    least = np.array([1e-15 if name in _RATES else 1e-8 for name in PARAMETERS])
+    rates = np.isin(PARAMETERS, _RATES)
+    least = np.where(rates, 1e-15, 1e-8)
 
     def errors(x: np.ndarray, fitted: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Relative error of every run, with the fitted parameters at ``x``."""
@@ -193,11 +196,8 @@ def _fit(
 
     def slopes(x: np.ndarray, fitted: np.ndarray, others: np.ndarray) -> np.ndarray:
         """(runs, fitted) change of the errors, by small steps up."""
-        here = errors(x, fitted, others)
-        steps = np.diag(1e-4 * np.maximum(x, least[fitted]))
-        return np.column_stack(
-            [(errors(x + step, fitted, others) - here) / step.max() for step in steps]
-        )
+        step = 1e-4 * np.maximum(x, least[fitted])
+        return approx_fprime(x, errors, step, fitted, others).reshape(len(runs), len(x))
 
     every = np.ones(len(theta), dtype=bool)
     jacobian = slopes(theta, every, theta)
@@ -216,7 +216,7 @@ def _fit(
             max_nfev=60,
         )
         theta = theta.copy()
-        theta[fitted] = solved.x
+        theta[fitted] = np.where(rates[fitted] | (solved.x > _NO_TIME_S), solved.x, 0.0)
         jacobian = slopes(theta, every, theta)
         before, fitted = fitted, _distinct(jacobian)
         if np.array_equal(before, fitted):

@@ -40,7 +40,7 @@ class Snapshot(NamedTuple):
     held: dict[int, tuple[tuple[int, int], ...]]
     """By device that sends or receives: the ranges of bytes it holds."""
     moving: tuple[MovingPart, ...]
-    """MovingParts under way."""
+    """Those under way."""
 
 
 def one_sender(

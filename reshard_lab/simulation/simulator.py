@@ -141,16 +141,12 @@ def _like(cluster: Cluster, planned: Cluster) -> Cluster:
 def _core_Bps(oversubscription: float | None, cluster: Cluster) -> float:
     if oversubscription is None:
         return math.inf
+    nics = zip(cluster.host_nic_Bps, cluster.host_nics, strict=True)
+    all_nics_Bps = math.fsum(rate * count for rate, count in nics)
     if not isinstance(oversubscription, (int, float)) or not 1 <= oversubscription < math.inf:
         raise ReshardError(
             f"core_oversubscription must be a number of at least 1, not {oversubscription!r}; "
             f"4 means a core of a quarter of all NICs "
-            f"({format_rate(_all_nics_Bps(cluster) / 4)} here), None means no limit"
+            f"({format_rate(all_nics_Bps / 4)} here), None means no limit"
         )
-    return _all_nics_Bps(cluster) / oversubscription
-
-
-def _all_nics_Bps(cluster: Cluster) -> float:
-    return math.fsum(
-        rate * nics for rate, nics in zip(cluster.host_nic_Bps, cluster.host_nics, strict=True)
-    )
+    return all_nics_Bps / oversubscription

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,16 +25,12 @@ class _Track(NamedTuple):
 
     @property
     def label(self) -> str:
-        return (
-            f"{('NIC', 'device')[self.kind]} {self.number} {('sends', 'receives')[self.receives]}"
-        )
+        what, does = ("NIC", "device")[self.kind], ("sends", "receives")[self.receives]
+        return f"{what} {self.number} {does}"
 
 
-class _Slice(NamedTuple):
-    start_ns: int
-    end_ns: int
-    row: int
-    """Index of the transmission."""
+_Slice = tuple[int, int, int]
+"""Start and end in nanoseconds, and the index of the transmission."""
 
 
 def chrome_trace(record: TimelineRecord, path: str | Path | None = None) -> str:
@@ -43,14 +40,12 @@ def chrome_trace(record: TimelineRecord, path: str | Path | None = None) -> str:
     in the file. Transmissions that share a port are drawn on several threads of it.
     """
     rows = list(record)
-    tracks: dict[_Track, list[_Slice]] = {}
+    tracks = defaultdict[_Track, list[_Slice]](list)
     for index, row in enumerate(rows):
-        slice_ = _Slice(round(row.start_s * 1e9), round(row.end_s * 1e9), index)
         for track in _tracks_of(record, row):
-            tracks.setdefault(track, []).append(slice_)
+            tracks[track].append((round(row.start_s * 1e9), round(row.end_s * 1e9), index))
     events: list[dict[str, Any]] = []
-    hosts = sorted({track.host for track in tracks})
-    for host in hosts:
+    for host in sorted({track.host for track in tracks}):
         events.append(metadata("process_name", host, 0, name=f"host {host}"))
         events.append(metadata("process_sort_index", host, 0, sort_index=host))
     tid = 0
@@ -61,7 +56,7 @@ def chrome_trace(record: TimelineRecord, path: str | Path | None = None) -> str:
             events.append(metadata("thread_name", track.host, tid, name=name))
             events.append(metadata("thread_sort_index", track.host, tid, sort_index=tid))
             for slice_ in slices:
-                events += _slice_events(record, rows[slice_.row], slice_, track, tid)
+                events += _slice_events(record, rows[slice_[2]], slice_, track, tid)
     plan = {"plan": repr(record.plan), "resolution": record.resolution}
     return trace_text(events, path, otherData=plan)
 
@@ -82,27 +77,28 @@ def _apart(slices: Iterable[_Slice]) -> list[list[_Slice]]:
     rows: list[list[_Slice]] = []
     free: list[tuple[int, int]] = []
     for slice_ in sorted(slices):
-        if free and free[0][0] <= slice_.start_ns:
+        if free and free[0][0] <= slice_[0]:
             number = heapq.heappop(free)[1]
         else:
             number = len(rows)
             rows.append([])
         rows[number].append(slice_)
-        heapq.heappush(free, (slice_.end_ns, number))
+        heapq.heappush(free, (slice_[1], number))
     return rows
 
 
 def _slice_events(
     record: TimelineRecord, row: Transmission, slice_: _Slice, track: _Track, tid: int
 ) -> Iterator[dict[str, Any]]:
-    place = {"pid": track.host, "tid": tid, "ts": slice_.start_ns / 1000, "cat": row.operation}
+    start, end, index = slice_
+    place = {"pid": track.host, "tid": tid, "ts": start / 1000, "cat": row.operation}
     name = f"transfer {row.transfer}"
     transfer = record.plan.transfers[row.transfer]
     yield {
         "ph": "X",
         "name": name,
         **place,
-        "dur": (slice_.end_ns - slice_.start_ns) / 1000,
+        "dur": (end - start) / 1000,
         "args": {
             "from": row.source,
             "to": row.destination,
@@ -114,8 +110,8 @@ def _slice_events(
             "box": box_text(transfer.box),
         },
     }
-    if row.operation != "copy" and track.kind == 1 and slice_.end_ns > slice_.start_ns:
-        arrow = {"name": name, **place, "id": slice_.row}
+    if row.operation != "copy" and track.kind == 1 and end > start:
+        arrow = {"name": name, **place, "id": index}
         yield {"ph": "f", "bp": "e", **arrow} if track.receives else {"ph": "s", **arrow}
 
 
