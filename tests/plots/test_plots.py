@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import xml.dom.minidom
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reshard_lab as rl
-from reshard_lab import paper, plots
+from reshard_lab import paper, pipeline, plots
 from reshard_lab.plots import svg
 from reshard_lab.plots.layouts import mesh_text, side_by_side
 from reshard_lab.plots.unit_tasks import unit_tasks_text
@@ -127,31 +128,7 @@ def test_planes_of_larger_tensors_are_chosen_and_named():
     assert ("dim 0" in words, "dim 2" in words, "drawn at dim 1 = 0" in words) == (True,) * 3
 
 
-@pytest.mark.parametrize(
-    ("axes", "message"),
-    [
-        ((0, 3), "axis 3 is not in shape (4, 8, 8); its dimensions are 0 to 2"),
-        (
-            (1, 1),
-            "axes (1, 1) do not choose a plane of shape (4, 8, 8); give 2 different dimensions",
-        ),
-        ((0,), "axes (0,) do not choose a plane"),
-        ((0, -1), "axis must be at least 0, not -1"),
-    ],
-)
-def test_axes_that_choose_no_plane_are_refused(axes, message):
-    layout = rl.Layout(rl.Mesh(np.arange(8).reshape(2, 4)), "RS0S1")
-    with pytest.raises(rl.ReshardError) as refusal:
-        plots.draw_layout(layout, (4, 8, 8), axes=axes)
-    assert message in str(refusal.value)
-
-
-def test_meshes_too_large_to_read_are_refused():
-    layout = rl.Layout(rl.Mesh(range(257)), "S0")
-    with pytest.raises(
-        rl.ReshardError, match=r"up to 256 devices, but 'S0 on a mesh of 257' has 257"
-    ):
-        plots.draw_layout(layout, (514,))
+def test_a_mesh_of_256_devices_can_be_read():
     assert_readable(plots.draw_layout(rl.Layout(rl.Mesh(range(256)), "S0"), (512,)).svg)
 
 
@@ -207,12 +184,6 @@ def test_a_figure_carries_its_picture_caption_and_alt_text():
     assert unquote(image["src"].removeprefix("data:image/svg+xml,")) == made.svg
     assert "<figcaption>one &lt; &quot;two&quot;</figcaption>" in html
     assert repr(made) == """Figure('one < "two"')"""
-
-
-@pytest.mark.parametrize(("caption", "alt", "what"), [("", "x", "caption"), ("x", " ", "alt")])
-def test_a_figure_without_words_is_refused(caption, alt, what):
-    with pytest.raises(rl.ReshardError, match=f"a figure needs {what} text"):
-        plots.Figure("<svg/>", caption, alt)
 
 
 def test_alt_text_says_who_holds_what(tmp_path):
@@ -287,3 +258,18 @@ def test_one_unit_task_is_singular():
     mesh = rl.Mesh([0])
     task = rl.ReshardingTask((4,), "int8", rl.Layout(mesh, "R"), rl.Layout(rl.Mesh([1]), "R"))
     assert unit_tasks_text(task).startswith("1 unit task, one an intersection")
+
+
+def test_names_with_characters_that_xml_lacks_are_still_drawn():
+    name = "a\x00b\x1b[1m\ud800"
+    plan = rl.plan(paper.figure2(1))
+    timeline = pipeline.simulate(pipeline.schedule("1f1b", 2, 2), 1, 2)
+    for drawn in (
+        plots.gantts({name: plan.gantt()}, caption=name),
+        plots.draw_pipeline({name: timeline}, name),
+        plots.draw_memory({name: timeline, "b": timeline}),
+        plots.draw_traffic({name: plan}),
+    ):
+        xml.dom.minidom.parseString(drawn.svg.encode())
+        assert "a�b�[1m�" in drawn.svg
+        assert drawn._repr_html_().isprintable()

@@ -8,6 +8,7 @@ import pytest
 import reshard_lab as rl
 from reshard_lab import plots
 from reshard_lab.plots.nic_rows import MOST_BARS
+from reshard_lab.plots.time_axis import round_steps
 from support.reference_cases import read, tasks_of
 from support.svg_pages import SVG, bars
 
@@ -88,3 +89,9 @@ def test_nothing_over_the_network():
     chart = rl.plan(rl.ReshardingTask((4,), "int8", *layouts, cluster)).gantt()
     assert "nothing crosses the network" in texts(plots.gantt(chart).svg)
     assert "what happens inside hosts uses no NIC and is not drawn" in texts(plots.gantt(chart).svg)
+
+
+@pytest.mark.parametrize("longest", [5e-324, 1e-320, 1e-301])
+def test_axes_of_almost_no_length_have_one_tick(longest):
+    assert round_steps(longest) == [0.0]
+    assert round_steps(3e-300, 3) == [0.0, 1e-300, 2e-300, 3e-300]

@@ -140,9 +140,3 @@ def test_unit_tasks_shown_include_the_one_outlined():
         assert inside[0] == str(number)
         assert f"Unit task {number} (outlined)" in figure.alt
         assert len(re.findall(r"Unit task \d+", figure.alt)) == 4
-
-
-@pytest.mark.parametrize("draw", [plots.draw_layouts, plots.draw_unit_tasks])
-def test_a_task_that_is_not_there_is_refused(draw):
-    with pytest.raises(rl.ReshardError, match="highlight must be at most 63, not 64"):
-        draw(cube(), highlight=64)

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import reshard_lab as rl
 from reshard_lab import pipeline, plots
 from reshard_lab.pipelining.timeline import Event
 from reshard_lab.plots import svg
 from reshard_lab.plots.activation_memory import draw_memory
-from reshard_lab.plots.pipeline import LOOKS, MOST_BARS, MOST_NUMBERS, draw_pipeline
+from reshard_lab.plots.pipeline import LOOKS, MOST_NUMBERS, draw_pipeline
 from support.svg_pages import assert_readable
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -250,27 +249,6 @@ def test_the_highest_step_is_the_peak(name):
         assert all(a[0] < b[0] for a, b in pairwise(corners))  # one step a time
 
 
-@pytest.mark.parametrize(
-    ("given_record", "words"),
-    [
-        ({}, "there is no pipeline to draw"),
-        (7, "int 7 is no pipeline over time; give what pipeline.simulate returns"),
-        ("1f1b", "str '1f1b' is no pipeline over time"),
-        ([], "pipeline '' has no op of any stage"),
-        ({"a": [Event("link 0>1", "F0", "activation", "0>1", 0, 0, 0, 1)]}, "'a' has no op of any"),
-        ([Event("stage 0", "F0", "forwards", "", 0, 0, 0, 1)], "unknown kind of event 'forwards'"),
-        (
-            [Event("stage 0", "F0", "forward", "", 0, 0, 0, 1)] * (MOST_BARS + 1),
-            "has 20001 ops and transfers, but a picture shows 20000 at most",
-        ),
-    ],
-)
-@pytest.mark.parametrize("draw", [draw_pipeline, draw_memory])
-def test_what_cannot_be_drawn_is_refused(draw, given_record, words):
-    with pytest.raises(rl.ReshardError, match=re.escape(words)):
-        draw(given_record)
-
-
 def test_a_pipeline_of_no_time_is_drawn():
     made = pipeline.simulate(pipeline.schedule("1f1b", 2, 2), 0, 0)
     assert_readable(draw_pipeline(made).svg)
@@ -280,3 +258,24 @@ def test_a_pipeline_of_no_time_is_drawn():
 def test_plots_offers_both():
     assert plots.draw_pipeline is draw_pipeline
     assert plots.draw_memory is draw_memory
+
+
+def test_only_stages_that_occur_have_a_panel():
+    events = [Event(row, "F0", "forward", "", 0, 0, 0, 1) for row in ("stage 0", "stage 10000000")]
+    drawn = draw_memory(events)
+    assert drawn.svg.count("stage 10000000<") == 1
+    assert "stage 1<" not in drawn.svg
+    assert "for each of 2 stages" in drawn.alt
+
+
+def test_ops_of_no_time_still_have_a_peak():
+    record = pipeline.simulate(pipeline.schedule("1f1b", 2, 2), 0, 0, activation_bytes=[10, 20])
+    assert record.peak_live == [2, 1]
+    assert "peaks: 20 B, 20 B." in draw_memory(record).caption
+    assert "peaks: 2, 1." in draw_memory(record.events).caption
+
+
+def test_back_to_back_ops_do_not_raise_the_peak():
+    record = pipeline.simulate(pipeline.schedule("1f1b", 2, 6), 1, 2)
+    assert record.peak_live == [2, 1]
+    assert "peaks: 2, 1." in draw_memory(record).caption

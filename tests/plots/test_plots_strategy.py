@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reshard_lab as rl
-from reshard_lab import paper, plots
+from reshard_lab import plots
 from reshard_lab.plots.snapshot import LEFT, WIDE
 from reshard_lab.plots.strategy import MOST_BARS
 from reshard_lab.simulation.delivery import MovingPart, moving_parts, one_sender, snapshot
@@ -109,18 +109,6 @@ def test_pieces_are_numbered_by_their_bytes_and_cover_them():
         assert [n for n, _, _ in spans] == list(range(count))
         assert [a for _, a, _ in spans] == [0, *[b for _, _, b in spans[:-1]]]
         assert spans[-1][2] == 100
-
-
-def test_other_plans_are_refused():
-    task = paper.on_figure2("S01R", "S0R")
-    with pytest.raises(rl.ReshardError, match=r"only one unit task .* not 4 of shape \(4, 4\)"):
-        moving_parts(rl.simulate(rl.plan(task)))
-    with pytest.raises(rl.ReshardError, match=r"3 hosts of 2 devices .* cluster has 3 hosts of 2"):
-        one_sender("broadcast", 10, 3, 2, ideal(3, 2))
-    with pytest.raises(rl.ReshardError, match="2 hosts of 3 devices"):
-        one_sender("broadcast", 10, 2, 3, ideal(3, 2))
-    with pytest.raises(rl.ReshardError, match="nbytes must be at least 1"):
-        one_sender("broadcast", 0, 1, 1, ideal())
 
 
 def bars(drawn: str) -> dict[float, list[tuple[float, float]]]:
@@ -260,20 +248,6 @@ def test_of_many_pieces_a_bar_holds_as_many_as_the_words_say():
     assert "of up to 3 of them" in " ".join(words)
 
 
-def test_more_devices_than_can_be_read_are_refused():
-    timeline = one_sender("send_recv", 100, 9, 1, real(10, 9))
-    with pytest.raises(rl.ReshardError, match="up to 8 receiving hosts of 8 devices, not 9 of 1"):
-        plots.draw_strategy(timeline)
-    timeline = one_sender("send_recv", 100, 1, 9, real(10, 9))
-    with pytest.raises(rl.ReshardError, match="not 1 of 9"):
-        plots.draw_strategy(timeline)
-
-
-@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
-def test_times_before_the_start_are_refused(bad):
+def test_a_time_after_the_end_can_be_read():
     timeline = one_sender("broadcast", 100, 1, 1, ideal())
-    with pytest.raises(rl.ReshardError, match="at_s must be a time of at least 0 s"):
-        plots.draw_strategy(timeline, bad)
-    with pytest.raises(rl.ReshardError, match="until_s must be a time of at least 0 s"):
-        plots.draw_strategy(timeline, until_s=bad)
     assert_readable(plots.draw_strategy(timeline, 2 * timeline.duration_s).svg)

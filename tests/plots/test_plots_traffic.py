@@ -135,16 +135,6 @@ def test_text_stands_out_on_every_shade(share):
     assert contrast("#" + "".join(f"{c:02x}" for c in ground), ink_on(ground)) >= 4.5
 
 
-def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(rl.ReshardError, match="there is no plan to draw"):
-        plots.draw_traffic({})
-    cluster = rl.Cluster(17, 1)
-    src, dst = rl.Layout(rl.Mesh([0]), "R"), rl.Layout(rl.Mesh(range(1, 17)), "R")
-    plan = rl.plan(rl.ReshardingTask((4,), "int8", src, dst, cluster), "send_recv")
-    with pytest.raises(rl.ReshardError, match="up to 16 hosts, but the plan has 17"):
-        plots.draw_traffic(plan)
-
-
 def test_what_stays_within_hosts_crosses_nothing():
     cluster = rl.Cluster(hosts=1, devices_per_host=2)
     layouts = rl.Layout(cluster.mesh(2), "S0"), rl.Layout(cluster.mesh(2), "R")

@@ -1,4 +1,6 @@
-"""Records of runs that never were, for tests that show or store one."""
+"""Records and tables of runs that never were, for tests that show or store one."""
+
+import pandas as pd
 
 import reshard_lab as rl
 
@@ -19,3 +21,21 @@ def training() -> rl.pipeline.TrainingRun:
     return rl.pipeline.TrainingRun(
         sizes, ops, "broadcast", "paced", (), {}, None, True, times, timeline, timeline, where
     )
+
+
+def measured_table() -> pd.DataFrame:
+    """Times of 1 to 4 s for two methods in two cases."""
+    rows = [
+        (1, "send_recv", 4.0, 3.5, 5.0, 3.0, 3.25, 1.0),
+        (1, "broadcast", 2.0, 1.75, 2.25, 1.5, 1.6, 1.0),
+        (2, "send_recv", 3.0, 3.0, 3.0, 3.0, 3.0, 0.5),
+        (2, "broadcast", 1.0, 0.75, 1.25, 1.0, 1.0, 0.5),
+    ]
+    names = ["case", "method", "measured_s", "fastest_s", "slowest_s"]
+    names += ["predicted_s", "simulated_s", "lower_bound_s"]
+    table = pd.DataFrame(rows, columns=names)
+    pairs = {"measured": "measured", "low": "slowest", "high": "fastest", "predicted": "predicted"}
+    rates = {f"{rate}_Gbps": 2 / table[f"{time}_s"] for rate, time in pairs.items()}
+    rates |= {"simulated_Gbps": 2 / table.simulated_s, "bound_Gbps": 2 / table.lower_bound_s}
+    where = {"link": "gloo, emulated 400 Mbit/s NICs, 2 cores", "cpu": "A processor"}
+    return table.assign(**rates, **where)

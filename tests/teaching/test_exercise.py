@@ -4,6 +4,7 @@ import unittest.mock
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from reshard_lab.teaching import predict
@@ -50,3 +51,29 @@ def test_sets_are_right_in_any_order_and_only_like_equals_like():
         assert predict(order, lambda: {0, 2}).right is False
     assert predict([2, 0], lambda: [0, 2]).right is False
     assert predict(unittest.mock.ANY, lambda: 4).right is False
+
+
+PREDICTIONS = [
+    (np.array([1, 2]), [1, 2], True),
+    ([1, 2], np.array([1, 2]), True),
+    (pd.Series([1, 2]), (1, 2), True),
+    (np.array([1, 2]), 3, False),
+    ([1, 2, 3], [1, 2], False),
+    ("True", True, False),
+    (True, "True", False),
+    (np.bool_(True), True, True),
+    (True, np.bool_(True), True),
+    (np.bool_(False), True, False),
+    (1, True, False),
+    (0.1 + 0.2, 0.3, True),
+    (0.3001, 0.3, False),
+    (1e-12, 0.0, False),
+    ({"a": 1.0}, {"a": 1 + 1e-12}, True),
+    ({"a": 1.0}, {"b": 1.0}, False),
+    pytest.param(10**400, 1.0, False, id="beyond-floats"),
+]
+
+
+@pytest.mark.parametrize(("prediction", "answer", "right"), PREDICTIONS)
+def test_a_prediction_is_right_if_it_says_the_same(prediction, answer, right):
+    assert predict(prediction, lambda: answer).right is right

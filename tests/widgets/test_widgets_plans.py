@@ -61,11 +61,6 @@ def test_the_line_of_a_moment_stands_at_its_time():
     assert x == pytest.approx(left + 310, abs=0.1)
 
 
-def test_no_plans_are_refused():
-    with pytest.raises(rl.ReshardError, match="no plan to draw"):
-        plots.gantts({})
-
-
 def test_bars_that_overlap_too_often_are_drawn_as_one():
     row = [TaskSpan(0, 10 - i, i) for i in range(6)]
     assert joined([row], 10) == ([[TaskSpan(0, 10, MIXED)]], True)
