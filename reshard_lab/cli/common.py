@@ -6,7 +6,7 @@ import argparse
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.cluster import Cluster, presets
@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_TASK = ("shape", "src_mesh", "src_spec", "dst_mesh", "dst_spec")
 _SPEEDS = ("nic", "nics_per_host", "nic_latency", "intra", "intra_latency")
+_IN_FILE = (*_TASK, "cluster", "hosts", "devices_per_host", "first_host", *_SPEEDS)
+_DEFAULTS = {
+    "dtype": "float32",
+    "rule": "chunk",
+    "strategy": "broadcast",
+    "scheduler": "auto",
+    "chunks": "auto",
+}
 
 
 def add_task(parser: argparse.ArgumentParser, required: bool = True) -> None:
@@ -80,6 +89,13 @@ def _chunks(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
 
+def add_plan_file(parser: argparse.ArgumentParser) -> None:
+    """A plan file, or the options that describe a plan."""
+    parser.add_argument("plan", nargs="?", metavar="PLAN", help="a file that 'plan -o' wrote")
+    add_task(parser, required=False)
+    add_plan(parser)
+
+
 def add_run(parser: argparse.ArgumentParser, places: Sequence[str]) -> None:
     """Options that say where, and how often, to run."""
     group = parser.add_argument_group("run")
@@ -90,26 +106,6 @@ def add_run(parser: argparse.ArgumentParser, places: Sequence[str]) -> None:
     group.add_argument(
         "--timeout", default="60s", metavar="TIME", help="give up after this long (60s)"
     )
-
-
-_TASK = ("shape", "src_mesh", "src_spec", "dst_mesh", "dst_spec")
-_IN_FILE = (*_TASK, "cluster", "hosts", "devices_per_host", "first_host", *_SPEEDS)
-_DEFAULTS = {
-    "dtype": "float32",
-    "rule": "chunk",
-    "strategy": "broadcast",
-    "scheduler": "auto",
-    "chunks": "auto",
-}
-
-
-def given_task(args: argparse.Namespace) -> list[str]:
-    """Which of the options that describe a task, or how to plan it, were given."""
-    return [
-        f"--{key.replace('_', '-')}"
-        for key in (*_IN_FILE, *_DEFAULTS)
-        if getattr(args, key, None) not in (None, _DEFAULTS.get(key))
-    ]
 
 
 def task_of(args: argparse.Namespace) -> ReshardingTask:
@@ -141,20 +137,18 @@ def task_of(args: argparse.Namespace) -> ReshardingTask:
     )
 
 
-def plan_of(args: argparse.Namespace, strategy: str | None = None) -> Plan:
+def plan_of(args: argparse.Namespace) -> Plan:
     """The plan that the options describe."""
-    return plan(
-        task_of(args),
-        strategy=strategy or args.strategy,
-        scheduler=args.scheduler,
-        chunks=args.chunks,
-        seed=args.seed,
-    )
+    return plan(task_of(args), args.strategy, args.scheduler, chunks=args.chunks, seed=args.seed)
 
 
 def plan_or_file(args: argparse.Namespace) -> Plan:
     """The plan of the file given as PLAN, or the one that the options describe."""
-    given = given_task(args)
+    given = [
+        f"--{key.replace('_', '-')}"
+        for key in (*_IN_FILE, *_DEFAULTS)
+        if getattr(args, key) not in (None, _DEFAULTS.get(key))
+    ]
     if args.plan and given:
         raise ReshardError(f"give a plan file or {', '.join(given)}, not both")
     return Plan.from_json(args.plan) if args.plan else plan_of(args)
@@ -217,7 +211,17 @@ def frame_text(frame: pd.DataFrame, columns: Mapping[str, tuple[str, Show]]) -> 
     rows = [tuple(heading for heading, _ in columns.values())]
     for record in frame.to_dict("records"):
         rows.append(tuple(show(record[name]) for name, (_, show) in columns.items()))
+    return table_text(rows)
+
+
+def table_text(rows: Sequence[tuple[str, ...]]) -> str:
+    """Rows as aligned text."""
     return "\n".join(table(rows))
+
+
+def facts_text(facts: Iterable[tuple[str, str]]) -> str:
+    """A line a fact: its name, and what it is."""
+    return "\n".join(f"{name:<12} {words}" for name, words in facts)
 
 
 MEASURED: dict[str, tuple[str, Show]] = {

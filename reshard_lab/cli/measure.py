@@ -12,10 +12,13 @@ from reshard_lab.cli.common import (
     Command,
     Output,
     add_plan,
+    add_plan_file,
     add_run,
     add_task,
+    facts_text,
     frame_text,
     plan_or_file,
+    table_text,
     task_data,
     task_of,
 )
@@ -32,33 +35,25 @@ from reshard_lab.runtime import Measurement
 from reshard_lab.runtime import run as run_plan
 from reshard_lab.runtime.launch import LAUNCH_TARGETS, POOL_TARGETS, open_pool
 from reshard_lab.strategies import STRATEGIES
-from reshard_lab.units import format_bytes, format_rate, format_seconds, parse_seconds, table
+from reshard_lab.units import format_bytes, format_rate, format_seconds, parse_seconds
 
 RUN = "carry a resharding out on processes of this machine, check it and time it"
 
 
 def add_run_command(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("plan", nargs="?", metavar="PLAN", help="a file that 'plan -o' wrote")
-    add_task(parser, required=False)
-    add_plan(parser)
+    add_plan_file(parser)
     add_run(parser, tuple(LAUNCH_TARGETS))
 
 
 def run_run(args: argparse.Namespace) -> Output:
     """Run the plan of a file, or the one that the options describe."""
-    made = plan_or_file(args)
+    plan = plan_or_file(args)
     with contextlib.redirect_stdout(sys.stderr):  # a line a run, under torchrun
-        measured = run_plan(
-            made,
-            where=args.where,
-            repeats=args.repeats,
-            warmup=args.warmup,
-            timeout_s=parse_seconds(args.timeout, "--timeout"),
-            seed=args.seed,
-        )
-    data = {"plan": plan_data(made), "measurement": measured.to_dict()}
-    return Output(_measurement_text(made, measured), data)
+        timeout_s = parse_seconds(args.timeout, "--timeout")
+        measured = run_plan(plan, args.where, args.repeats, args.warmup, timeout_s, args.seed)
+    data = {"plan": plan_data(plan), "measurement": measured.to_dict()}
+    return Output(_measurement_text(plan, measured), data)
 
 
 def _measurement_text(plan: Plan, measured: Measurement) -> str:
@@ -66,18 +61,18 @@ def _measurement_text(plan: Plan, measured: Measurement) -> str:
     low, middle, high = map(format_seconds, (min(times), measured.median_s, max(times)))
     checked = "every result checked" if measured.verified else "delivers no data: nothing to check"
     carried = f"{len(plan.units)} unit tasks, {format_bytes(plan.nbytes)}"
-    rows = [
+    facts = [
         ("plan", f"{plan.strategy}, scheduler {plan.scheduler}, {carried}"),
         ("predicted", f"{format_seconds(plan.makespan_s)} on the cluster described"),
         ("lower bound", f"{format_seconds(plan.lower_bound_s)} on that cluster, {plan.cluster!r}"),
         ("measured", f"{middle}, the median of {len(times)} ({low} to {high}); {checked}"),
         ("bandwidth", f"{format_rate(measured.bandwidth_Bps)}, bits of the tensor over that time"),
-        *environment_rows(measured.environment),
+        *environment_facts(measured.environment),
     ]
-    return "\n".join(f"{name:<12} {words}" for name, words in rows)
+    return facts_text(facts)
 
 
-def environment_rows(environment: dict[str, Any]) -> list[tuple[str, str]]:
+def environment_facts(environment: dict[str, Any]) -> list[tuple[str, str]]:
     """The stamp of a measurement as two lines."""
     software = ", ".join(
         f"{name} {environment[name]}" for name in ("python", "torch", "reshard_lab", "commit")
@@ -113,8 +108,8 @@ def run_bench(args: argparse.Namespace) -> Output:
     devices = {*task.src.mesh.devices, *task.dst.mesh.devices} | ({0, 1} if args.fit else set())
     with open_pool(args.where, need_cluster([task]), sorted(devices)) as pool:
 
-        def measure(made: Plan) -> Measurement:
-            measured = pool.run(made, args.repeats, args.warmup, timeout_s, args.seed)
+        def measure(plan: Plan) -> Measurement:
+            measured = pool.run(plan, args.repeats, args.warmup, timeout_s, args.seed)
             stamps.append(measured.environment)
             return measured
 
@@ -137,8 +132,8 @@ def run_bench(args: argparse.Namespace) -> Output:
             for s in names
         ]
         frame = compare(cases, measure)
-    lines = [f"{name:<12} {words}" for name, words in environment_rows(stamps[0])]
-    text = "\n".join([frame_text(frame, MEASURED), "", f"predicted on {basis}", *lines])
+    lines = (frame_text(frame, MEASURED), "", f"predicted on {basis}")
+    text = "\n".join([*lines, facts_text(environment_facts(stamps[0]))])
     data = {
         "task": task_data(task),
         "predicted_on": basis,
@@ -186,44 +181,38 @@ def run_reproduce(args: argparse.Namespace) -> Output:
 
 def _reproduction_text(done: Reproduction) -> str:
     """A line a figure, the headlines beside the paper's, and where it all comes from."""
-    rows = [(t.name, t.kind, t.headline) for t in done.tables]
     files = [str(file) for t in done.tables for file in t.files]
-    lines = environment_rows(done.environment)
-    busy = done.environment["cpu_share"]
-    said = "not known" if busy is None else f"{busy:.0%} at most, during timed runs"
-    lines.append(("cores busy", said))
-    lines.append(("predicted", done.place.predicted))
-    if done.place.caution:
-        lines.append(("", done.place.caution))
-    lines.append(("written to", f"{files[0].rpartition('figure')[0] or '.'}: {_names(files)}"))
-    return "\n\n".join(
-        [
-            "\n".join(table(rows)),
-            *(_headlines(t) for t in done.tables if t.name == "figure7_headlines"),
-            "\n".join(f"{name:<12} {words}" for name, words in lines),
-        ]
-    )
-
-
-def _names(files: list[str]) -> str:
-    """``figure5.csv .json .png .svg, ...``: every stem once."""
     kinds: dict[str, list[str]] = {}
     for file in files:
         stem, _, kind = file.rpartition("/")[2].rpartition(".")
         kinds.setdefault(stem, []).append(f".{kind}")
-    return ", ".join(stem + " ".join(ends) for stem, ends in sorted(kinds.items()))
+    names = ", ".join(stem + " ".join(ends) for stem, ends in sorted(kinds.items()))
+    busy = done.environment["cpu_share"]
+    facts = [
+        *environment_facts(done.environment),
+        ("cores busy", "not known" if busy is None else f"{busy:.0%} at most, during timed runs"),
+        ("predicted", done.place.predicted),
+        *[("", done.place.caution)] * bool(done.place.caution),
+        ("written to", f"{files[0].rpartition('figure')[0] or '.'}: {names}"),
+    ]
+    return "\n\n".join(
+        [
+            table_text([(t.name, t.kind, t.headline) for t in done.tables]),
+            *(_headlines_text(t) for t in done.tables if t.name == "figure7_headlines"),
+            facts_text(facts),
+        ]
+    )
 
 
-def _headlines(shown: FigureTable) -> str:
+def _headlines_text(headlines: FigureTable) -> str:
     """Throughput ratios of figure 7 here and in the paper, and why they differ."""
     rows = [("figure 7", "", "here", "paper")]
-    reasons = []
-    for row in shown.frame.to_dict("records"):
+    records = headlines.frame.to_dict("records")
+    for row in records:
         least = "at least " * (row["ratio"] == "ours / signal")
         rows.append((row["model"], row["ratio"], f"{row['here']:.2f}", f"{least}{row['paper']:g}"))
-        if row["why"]:
-            reasons.append(f"{row['model']}: {row['why']}")
-    return "\n".join([*table(rows), *reasons])
+    reasons = [f"{row['model']}: {row['why']}" for row in records if row["why"]]
+    return "\n".join([table_text(rows), *reasons])
 
 
 COMMANDS = {

@@ -10,27 +10,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reshard_lab.cli.common import Command, Output
+from reshard_lab.cli.common import Command, Output, facts_text, table_text
 from reshard_lab.errors import ReshardError, check_choice, check_int, check_path, write_text
 from reshard_lab.paper.pipelines import MODELS, cluster_for, model
 from reshard_lab.pipelining import SCHEDULES, PipelineTimeline, device_speed, schedule, simulate
 from reshard_lab.pipelining.timeline import Event
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.strategies import STRATEGIES
-from reshard_lab.units import format_bytes, format_seconds, table
+from reshard_lab.units import format_bytes, format_seconds
 
 HELP = "simulate a training pipeline: makespan, bubble, exposed communication, memory"
-_TIMES = ("forward", "backward", "weight", "transfer", "backward_transfer")
-_OPTIONS = {
-    "forward_s": "--forward",
-    "backward_s": "--backward",
-    "weight_s": "--weight",
-    "forward_transfer_s": "--transfer",
-    "backward_transfer_s": "--backward-transfer",
-    "schedule('inference', ...)": "--schedule inference",
+_ARGUMENTS = {
+    "forward": "forward_s",
+    "backward": "backward_s",
+    "weight": "weight_s",
+    "transfer": "forward_transfer_s",
+    "backward_transfer": "backward_transfer_s",
 }
-"""What the library calls an argument, and what it is called here."""
-_OF_WORKLOAD = ("preset", "strategy", "recompute")
+"""Options, and what the library calls them."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -90,36 +87,37 @@ def _in_options(words: str) -> str:
     >>> _in_options("backward_s is missing")
     '--backward is missing'
     """
-    for name, option in _OPTIONS.items():
+    options = {name: f"--{key.replace('_', '-')}" for key, name in _ARGUMENTS.items()}
+    options["schedule('inference', ...)"] = "--schedule inference"
+    for name, option in options.items():
         words = re.sub(rf"(?<![\w'-]){re.escape(name)}(?!\w)", option, words)
     return words
 
 
 def _run(args: argparse.Namespace) -> Output:
     _check(args)
-    stages, microbatches, arguments, about = _work(args)
-    overlapped = not args.no_overlap
+    work = _times if args.workload is None else _workload
+    stages, microbatches, arguments, about = work(args)
 
     def simulated(name: str, overlap: bool, delay: bool, chunks: int | None) -> PipelineTimeline:
         lists = schedule(name, stages, microbatches, chunks, delay)
         return simulate(lists, **arguments, overlap=overlap)
 
-    made = simulated(args.schedule, overlapped, args.delay_weights, args.chunks)
+    timeline = simulated(args.schedule, not args.no_overlap, args.delay_weights, args.chunks)
     own = f"{args.schedule}{', weights delayed' * args.delay_weights}"
     own += ", no overlap" * args.no_overlap
-    named = {own: made}
+    named = {own: timeline}
+    data = {"schedule": args.schedule, **about, **pipeline_data(timeline)}
+    data["events"] = [event._asdict() for event in timeline.events]
+    parts = [_text(timeline, own, about)]
     if args.compare:
         for name, overlap in (("1f1b", False), ("1f1b", True), ("eager_1f1b", True)):
             title = name + ", no overlap" * (not overlap)
             if title not in named:
                 named[title] = simulated(name, overlap, False, None)
-    text = _text(made, own, about, named if args.compare else {})
-    text += _write(args, made, named)
-    data = {"schedule": args.schedule, **about, **pipeline_data(made)}
-    data["events"] = [event._asdict() for event in made.events]
-    if args.compare:
         data["compared"] = [{"name": n, **pipeline_data(t)} for n, t in named.items()]
-    return Output(text, data)
+        parts.append(_compared_text(timeline, named))
+    return Output("\n\n".join([*parts, *_write(args, timeline, named)]), data)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -150,14 +148,12 @@ def _check(args: argparse.Namespace) -> None:
             written[path] = name
 
 
-def _work(args: argparse.Namespace) -> tuple[int, int, dict[str, Any], dict[str, str]]:
-    """Stages, microbatches, what else ``pipeline.simulate`` takes, and that in words."""
-    times = [f"--{key.replace('_', '-')}" for key in _TIMES if getattr(args, key) is not None]
-    if args.workload is not None:
-        if times:
-            raise ReshardError(f"give --workload or {', '.join(times)}, not both")
-        return _workload(args)
-    alone = [f"--{key}" for key in _OF_WORKLOAD if getattr(args, key) is not None]
+Work = tuple[int, int, dict[str, Any], dict[str, str]]
+"""Stages, microbatches, what else ``pipeline.simulate`` takes, and that in words."""
+
+
+def _times(args: argparse.Namespace) -> Work:
+    alone = _given(args, "preset", "strategy", "recompute")
     if alone:
         raise ReshardError(
             f"{', '.join(alone)} describes a workload, but --workload is missing; give one of "
@@ -169,24 +165,22 @@ def _work(args: argparse.Namespace) -> tuple[int, int, dict[str, Any], dict[str,
         raise ReshardError(
             f"{', '.join(missing)} must be given, or --workload with one of {', '.join(MODELS)}"
         )
-    arguments = {
-        "forward_s": _list(args.forward),
-        "backward_s": _list(args.backward),
-        "weight_s": _list(args.weight),
-        "forward_transfer_s": _list(args.transfer) or 0.0,
-        "backward_transfer_s": _list(args.backward_transfer),
+
+    def listed(text: str | None) -> str | list[str] | None:
+        """``"1ms"`` as it is, ``"1ms,2ms"`` as a list."""
+        return [t.strip() for t in text.split(",")] if text and "," in text else text
+
+    arguments: dict[str, Any] = {
+        name: listed(getattr(args, key)) for key, name in _ARGUMENTS.items()
     }
+    arguments["forward_transfer_s"] = arguments["forward_transfer_s"] or 0.0
     return args.stages, args.microbatches, arguments, {}
 
 
-def _list(text: str | None) -> str | list[str] | None:
-    """``"1ms"`` as it is, ``"1ms,2ms"`` as a list."""
-    if text is None or "," not in text:
-        return text
-    return [part.strip() for part in text.split(",")]
-
-
-def _workload(args: argparse.Namespace) -> tuple[int, int, dict[str, Any], dict[str, str]]:
+def _workload(args: argparse.Namespace) -> Work:
+    times = _given(args, *_ARGUMENTS)
+    if times:
+        raise ReshardError(f"give --workload or {', '.join(times)}, not both")
     if args.stages is not None and not args.workload.lower().startswith("gpt"):
         raise ReshardError(
             f"--stages cannot change {args.workload}: only GPT can be cut anywhere; leave it out"
@@ -207,6 +201,11 @@ def _workload(args: argparse.Namespace) -> tuple[int, int, dict[str, Any], dict[
     return len(work.stages), work.microbatches, arguments, about
 
 
+def _given(args: argparse.Namespace, *keys: str) -> list[str]:
+    """Those options that were given."""
+    return [f"--{key.replace('_', '-')}" for key in keys if getattr(args, key) is not None]
+
+
 def pipeline_data(timeline: PipelineTimeline) -> dict[str, Any]:
     """``timeline`` in plain values, without its events."""
     peaks: Sequence[int | None] = timeline.peak_bytes or [None] * timeline.stages
@@ -224,89 +223,61 @@ def pipeline_data(timeline: PipelineTimeline) -> dict[str, Any]:
     }
 
 
-def _text(
-    timeline: PipelineTimeline,
-    name: str,
-    about: dict[str, str],
-    compared: dict[str, PipelineTimeline],
-) -> str:
+def _text(timeline: PipelineTimeline, name: str, about: dict[str, str]) -> str:
+    """Where the time of all stages went, then a row a stage."""
     size = f"{timeline.stages} stages, {timeline.lists.microbatches} microbatches"
-    rows = [
+    sized = timeline.peak_bytes is not None
+    facts = [
         ("schedule", f"{name}; {size}"),
         *about.items(),
         ("makespan", f"{format_seconds(timeline.makespan_s)}, simulated"),
         ("bubble", f"{timeline.bubble_share:.1%} of the time of all stages"),
         ("exposed", f"{timeline.exposed_communication_share:.1%}, communication not hidden"),
+        *[("peak bytes", "of activations on each device; weights come on top")] * sized,
     ]
-    sized = timeline.peak_bytes is not None
-    if sized:
-        rows.append(("peak bytes", "of activations on each device; weights come on top"))
-    parts = ["\n".join(f"{key:<12} {words}" for key, words in rows)]
-    head = ("stage", "compute", "exposed", "bubble", "peak live", *["peak bytes"] * sized)
-    lines = [
+    rows = [("stage", "compute", "exposed", "bubble", "peak live", *["peak bytes"] * sized)]
+    for i, (share, live) in enumerate(zip(timeline.shares, timeline.peak_live, strict=True)):
+        nbytes = [format_bytes(timeline.peak_bytes[i])] if timeline.peak_bytes else []
+        rows.append((str(share.stage), *(f"{part:.1%}" for part in share[1:]), str(live), *nbytes))
+    return f"{facts_text(facts)}\n\n{table_text(rows)}"
+
+
+def _compared_text(first: PipelineTimeline, compared: dict[str, PipelineTimeline]) -> str:
+    rows = [("compared", "makespan", "of the first", "bubble", "exposed", "peak live")]
+    rows += [
         (
-            str(share.stage),
-            *(f"{part:.1%}" for part in share[1:]),
-            str(live),
-            *[format_bytes(nbytes or 0)] * sized,
+            name,
+            format_seconds(timeline.makespan_s),
+            f"{timeline.makespan_s / first.makespan_s if first.makespan_s else 1:.0%}",
+            f"{timeline.bubble_share:.1%}",
+            f"{timeline.exposed_communication_share:.1%}",
+            str(max(timeline.peak_live)),
         )
-        for share, live, nbytes in zip(
-            timeline.shares,
-            timeline.peak_live,
-            timeline.peak_bytes or [0] * timeline.stages,
-            strict=True,
-        )
+        for name, timeline in compared.items()
     ]
-    parts.append("\n".join(table([head, *lines])))
-    if compared:
-        parts.append("\n".join(table(_compared(timeline, compared))))
-    return "\n\n".join(parts)
-
-
-def _compared(
-    first: PipelineTimeline, compared: dict[str, PipelineTimeline]
-) -> Sequence[tuple[str, ...]]:
-    head = ("compared", "makespan", "of the first", "bubble", "exposed", "peak live")
-    return [
-        head,
-        *(
-            (
-                name,
-                format_seconds(made.makespan_s),
-                f"{made.makespan_s / first.makespan_s if first.makespan_s else 1:.0%}",
-                f"{made.bubble_share:.1%}",
-                f"{made.exposed_communication_share:.1%}",
-                str(max(made.peak_live)),
-            )
-            for name, made in compared.items()
-        ),
-    ]
+    return table_text(rows)
 
 
 def _write(
-    args: argparse.Namespace, made: PipelineTimeline, named: dict[str, PipelineTimeline]
-) -> str:
-    """The files asked for; returns what was written, in words."""
+    args: argparse.Namespace, timeline: PipelineTimeline, named: dict[str, PipelineTimeline]
+) -> list[str]:
+    """Write the files asked for; what was written, in words: nothing, or one paragraph."""
     written = []
     if args.svg:
         draw_pipeline(named).save(args.svg)
         written.append(f"picture written to {args.svg}")
     if args.csv:
-        write_text("table", args.csv, _csv(named))
+        rows = io.StringIO()
+        writer = csv.writer(rows, lineterminator="\n")
+        writer.writerow(("pipeline", *Event._fields))
+        for name, drawn in named.items():
+            writer.writerows((name, *event) for event in drawn.events)
+        write_text("table", args.csv, rows.getvalue())
         written.append(f"table written to {args.csv}")
     if args.trace:
-        made.to_chrome_trace(args.trace)
+        timeline.to_chrome_trace(args.trace)
         written.append(f"trace written to {args.trace}; open it at https://ui.perfetto.dev")
-    return "\n\n" * bool(written) + "\n".join(written)
-
-
-def _csv(named: dict[str, PipelineTimeline]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("pipeline", *Event._fields))
-    for name, timeline in named.items():
-        writer.writerows((name, *event) for event in timeline.events)
-    return text.getvalue()
+    return ["\n".join(written)] if written else []
 
 
 COMMANDS = {"pipeline": Command(HELP, add, run)}

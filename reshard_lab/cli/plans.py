@@ -9,9 +9,12 @@ from reshard_lab.cli.common import (
     Command,
     Output,
     add_plan,
+    add_plan_file,
     add_task,
+    facts_text,
     plan_of,
     plan_or_file,
+    table_text,
     task_data,
     task_of,
 )
@@ -22,8 +25,8 @@ from reshard_lab.plots.device_grid import layout_panel
 from reshard_lab.plots.layouts import mesh_text, side_by_side
 from reshard_lab.plots.unit_tasks import unit_tasks_text
 from reshard_lab.resharding import ReshardingTask
-from reshard_lab.simulation import RESOLUTIONS, PathStep, Timeline, simulate
-from reshard_lab.units import format_bytes, format_seconds, table
+from reshard_lab.simulation import RESOLUTIONS, Timeline, simulate
+from reshard_lab.units import format_bytes, format_seconds
 
 EXPLAIN = "print the unit tasks of a resharding: each box, who holds it, who needs it"
 
@@ -31,11 +34,8 @@ EXPLAIN = "print the unit tasks of a resharding: each box, who holds it, who nee
 def add_explain(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     add_task(parser)
-    parser.add_argument(
-        "--whole-slices",
-        action="store_true",
-        help="the paper's text instead of its code: a source slice travels whole",
-    )
+    whole = "the paper's text instead of its code: a source slice travels whole"
+    parser.add_argument("--whole-slices", action="store_true", help=whole)
     limit = "unit tasks printed at most, 0 for all (default 64)"
     parser.add_argument("--limit", type=int, default=64, metavar="N", help=limit)
 
@@ -50,20 +50,17 @@ def run_explain(args: argparse.Namespace) -> Output:
         "reading": "whole slices" if args.whole_slices else "intersections",
         "unit_tasks": [unit._asdict() for unit in units],
     }
-    meshes = side_by_side(
-        _mesh_lines(task, task.src, "source"), _mesh_lines(task, task.dst, "destination")
-    )
+    src, dst = _mesh_text(task, task.src, "source"), _mesh_text(task, task.dst, "destination")
+    meshes = side_by_side(src, dst)
     head = f"tensor {'x'.join(map(str, task.shape))} {task.dtype}"
     text = f"{head}\n\n{meshes}\n\n{unit_tasks_text(task, args.whole_slices, limit)}"
     return Output(text, data)
 
 
-def _mesh_lines(task: ReshardingTask, layout: Layout, end: str) -> str:
-    axes = "x".join(map(str, layout.mesh.shape))
-    rule = "" if layout.rule == "chunk" else f", rule {layout.rule}"
-    return mesh_text(
-        layout_panel(f"{end}: {layout.spec} on {axes}{rule}", layout, task.shape, task.cluster)
-    )
+def _mesh_text(task: ReshardingTask, layout: Layout, end: str) -> str:
+    title = f"{end}: {layout.spec} on {'x'.join(map(str, layout.mesh.shape))}"
+    title += "" if layout.rule == "chunk" else f", rule {layout.rule}"
+    return mesh_text(layout_panel(title, layout, task.shape, task.cluster))
 
 
 PLAN = "plan a resharding: strategy, senders, order, predicted time and its lower bound"
@@ -82,27 +79,24 @@ def run_plan(args: argparse.Namespace) -> Output:
     """Build and verify the plan, save it if asked, and explain it."""
     if args.output is not None:
         check_path("--output", args.output)
-    made = plan_of(args)
-    made.verify()
-    text = made.explain(limit=check_int("--limit", args.limit) or len(made.units))
+    plan = plan_of(args)
+    plan.verify()
+    text = plan.explain(limit=check_int("--limit", args.limit) or len(plan.units))
     if args.output is not None:
-        made.to_json(args.output)
+        plan.to_json(args.output)
         text += f"\nwritten to {args.output}"
-    return Output(text, plan_data(made))
+    return Output(text, plan_data(plan))
+
+
+_CHOSEN = ("strategy", "scheduler", "chunks", "seed")
+_RESULT = ("makespan_s", "lower_bound_s", "optimal", "notes")
 
 
 def plan_data(plan: Plan) -> dict[str, Any]:
     """``plan`` in plain values, without its transfers (a plan file has those)."""
     return {
         "tasks": [task_data(task) for task in plan.tasks],
-        "strategy": plan.strategy,
-        "scheduler": plan.scheduler,
-        "chunks": plan.chunks,
-        "seed": plan.seed,
-        "makespan_s": plan.makespan_s,
-        "lower_bound_s": plan.lower_bound_s,
-        "optimal": plan.optimal,
-        "notes": plan.notes,
+        **{key: getattr(plan, key) for key in (*_CHOSEN, *_RESULT)},
         "peak_bytes": {str(device): n for device, n in plan.peak_bytes.items()},
         "transfers": len(plan.transfers),
         "units": [
@@ -117,9 +111,7 @@ SIMULATE = "simulate a plan: when every NIC is busy, and which waits make it as 
 
 def add_simulate(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("plan", nargs="?", metavar="PLAN", help="a file that 'plan -o' wrote")
-    add_task(parser, required=False)
-    add_plan(parser)
+    add_plan_file(parser)
     group = parser.add_argument_group("simulation")
     names = f"{', '.join(RESOLUTIONS)} (default auto)"
     group.add_argument("--resolution", default="auto", help=names)
@@ -134,14 +126,14 @@ def run_simulate(args: argparse.Namespace) -> Output:
     """Simulate the plan of a file, or the one that the options describe."""
     if args.trace is not None:
         check_path("--trace", args.trace)
-    made = plan_or_file(args)
+    plan = plan_or_file(args)
     check_int("--limit", args.limit)
-    timeline = simulate(made, args.resolution, core_oversubscription=args.core_oversubscription)
+    timeline = simulate(plan, args.resolution, core_oversubscription=args.core_oversubscription)
     text = _timeline_text(timeline, args.limit)
     if args.trace is not None:
         timeline.to_chrome_trace(args.trace)
         text += f"\n\ntrace written to {args.trace}; open it at https://ui.perfetto.dev"
-    return Output(text, {"plan": plan_data(made), "simulation": timeline_data(timeline)})
+    return Output(text, {"plan": plan_data(plan), "simulation": timeline_data(timeline)})
 
 
 def timeline_data(timeline: Timeline) -> dict[str, Any]:
@@ -158,13 +150,14 @@ def timeline_data(timeline: Timeline) -> dict[str, Any]:
 
 def _timeline_text(timeline: Timeline, limit: int) -> str:
     plan = timeline.plan
-    rows = [
+    unit = "chunks of hops" if timeline.resolution == "chunks" else "hops, each one flow"
+    facts = [
         ("plan", f"{plan.strategy}, scheduler {plan.scheduler}, {len(plan.units)} unit tasks"),
-        ("simulated", f"{format_seconds(timeline.duration_s)}, {_resolved(timeline)}"),
+        ("simulated", f"{format_seconds(timeline.duration_s)}, {len(timeline)} {unit}"),
         ("planned", format_seconds(plan.makespan_s)),
         ("lower bound", f"{format_seconds(plan.lower_bound_s)} on {timeline.cluster!r}"),
     ]
-    parts = ["\n".join(f"{name:<12} {words}" for name, words in rows)]
+    parts = [facts_text(facts)]
     use = timeline.nic_use()
     if use:
         head = ("host", "NIC", "", "carries", "busy", "idle", "of its capacity")
@@ -180,33 +173,18 @@ def _timeline_text(timeline: Timeline, limit: int) -> str:
             )
             for u in use
         ]
-        parts.append("\n".join(table([head, *lines])))
+        parts.append(table_text([head, *lines]))
     path = timeline.critical_path()
     if path:
-        steps = [
-            (
-                format_seconds(s.start_s),
-                format_seconds(s.end_s),
-                _hop(plan, s),
-                s.waits,
-            )
-            for s in path[: limit or len(path)]
-        ]
+        steps = []
+        for s in path[: limit or len(path)]:
+            number = plan.transfers[s.transfer].unit
+            hop = f"transfer {s.transfer} (task {number}), device {s.source} -> {s.destination}"
+            steps.append((format_seconds(s.start_s), format_seconds(s.end_s), hop, s.waits))
+        text = table_text([("from", "to", "critical path", "because"), *steps])
         more = len(path) - len(steps)
-        drawn = table([("from", "to", "critical path", "because"), *steps])
-        parts.append("\n".join([*drawn, *([f"... and {more} more steps"] * (more > 0))]))
+        parts.append(text + f"\n... and {more} more steps" * (more > 0))
     return "\n\n".join(parts)
-
-
-def _hop(plan: Plan, step: PathStep) -> str:
-    """What is under way in a step of the critical path."""
-    unit = plan.transfers[step.transfer].unit
-    return f"transfer {step.transfer} (task {unit}), device {step.source} -> {step.destination}"
-
-
-def _resolved(timeline: Timeline) -> str:
-    unit = "chunks of hops" if timeline.resolution == "chunks" else "hops, each one flow"
-    return f"{len(timeline)} {unit}"
 
 
 COMMANDS = {
