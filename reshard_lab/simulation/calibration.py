@@ -19,7 +19,7 @@ PARAMETERS = ("nic", "overhead", "nic_latency", "intra", "intra_latency")
 """What is fitted, those first that are kept longest when runs cannot tell them apart."""
 _RATES = ("nic", "intra")
 _ALIKE = 1e-3
-"""A parameter cannot be told if its effect is, but for this part, a mix of those before it."""
+"""A parameter is not fitted if its effect is, but for this part, a mix of those before it."""
 _NO_TIME_S = 1e-10
 """A latency below this is 0: the solver comes no closer to its bound."""
 _ROUNDS = 10

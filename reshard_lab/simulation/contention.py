@@ -78,7 +78,7 @@ class ContendingFlows:
         self.present[ended] = False
         if len(ended) or not len(firsts) or (self.leader[firsts] >= 0).any():
             self.stale = True
-        else:  # rates stay; only the next event has to be found
+        else:  # rates stay, but there is another next event
             self.next_event = now + self._until_next()
         return firsts.tolist(), ended.tolist()
 

@@ -40,10 +40,7 @@ class Transmission(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TimelineRecord:
-    """The simulation of one plan: columns of equal length, one entry a transmission.
-
-    Rows are in order of transfer, hop and chunk. Made by ``simulate``; read-only.
-    """
+    """Every transmission of a simulated plan: what ``Timeline`` holds."""
 
     plan: Plan
     cluster: Cluster

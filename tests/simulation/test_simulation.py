@@ -1,4 +1,4 @@
-"""What the simulator predicts: closed forms, the planner's times, bounds, and its own two ways."""
+"""What the simulator predicts: closed forms, planned times, bounds, and both resolutions."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_limits_of_figure_3(resolution):
             task = one_sender(a, b, nbytes)
             for strategy, seconds in expected.items():
                 plan = rl.plan(task, strategy, chunks=chunks)
-                found = rl.simulate(plan, resolution, verify=False).duration_s
-                assert found == pytest.approx(seconds, rel=1e-6), (a, b, strategy)
+                duration = rl.simulate(plan, resolution, verify=False).duration_s
+                assert duration == pytest.approx(seconds, rel=1e-6), (a, b, strategy)
 
 
 def rounding_s(plan: rl.Plan) -> float:
@@ -90,13 +90,13 @@ def test_ordered_plans_take_the_time_they_were_planned_for(strategy, overlap, se
     plan = rl.plan(task, strategy, scheduler, chunks=rng.choice([1, 3, 32, 100]))
     planned = plan.makespan_s
     fluid = rl.simulate(plan, "fluid").duration_s
-    found = rl.simulate(plan, "chunks", verify=False).duration_s
+    duration = rl.simulate(plan, "chunks", verify=False).duration_s
     if scheduler == "split" and overlap:
         assert fluid <= planned * (1 + 1e-9)
-        assert found <= planned * (1 + 1e-9) + rounding_s(plan)
+        assert duration <= planned * (1 + 1e-9) + rounding_s(plan)
         return
     assert fluid == pytest.approx(planned, rel=1e-9)
-    assert abs(found - planned) <= rounding_s(plan) + 1e-9 * planned
+    assert abs(duration - planned) <= rounding_s(plan) + 1e-9 * planned
 
 
 @relaxed

@@ -41,11 +41,11 @@ def took(plan: rl.Plan, cluster: rl.Cluster = TRUE) -> float:
 
 def test_exact_times_give_the_cluster_back():
     fit = rl.calibrate([(plan, took(plan)) for plan in PLANS])
-    found = fit.cluster
-    assert found.nic_Bps == pytest.approx(TRUE.nic_Bps, rel=1e-6)
-    assert found.nic_latency_s == pytest.approx(TRUE.nic_latency_s, rel=1e-6)
-    assert found.intra_Bps == pytest.approx(TRUE.intra_Bps, rel=1e-6)
-    assert found.intra_latency_s == pytest.approx(TRUE.intra_latency_s, rel=1e-4)
+    cluster = fit.cluster
+    assert cluster.nic_Bps == pytest.approx(TRUE.nic_Bps, rel=1e-6)
+    assert cluster.nic_latency_s == pytest.approx(TRUE.nic_latency_s, rel=1e-6)
+    assert cluster.intra_Bps == pytest.approx(TRUE.intra_Bps, rel=1e-6)
+    assert cluster.intra_latency_s == pytest.approx(TRUE.intra_latency_s, rel=1e-4)
     assert fit.overhead_s == pytest.approx(OVERHEAD_S, rel=1e-6)
     assert fit.rms_error < 1e-9
     assert all(p.fitted for p in fit.parameters)
@@ -79,9 +79,9 @@ def test_noise_of_one_percent_gives_it_back_within_its_standard_errors():
 def test_what_the_runs_do_not_tell_keeps_its_value():
     """One run tells one thing; two sizes also a time that comes on top of every run."""
     fit = rl.calibrate([(fan_out("send_recv", 10**7), 0.8)])
-    told = {p.name: p.fitted for p in fit.parameters}
-    assert told.pop("nic")
-    assert not any(told.values())
+    fitted = {p.name: p.fitted for p in fit.parameters}
+    assert fitted.pop("nic")
+    assert not any(fitted.values())
     assert fit.cluster.nic_latency_s == GUESS.nic_latency_s
     assert fit.cluster.intra_Bps == GUESS.intra_Bps
     assert fit.predict_s(fan_out("send_recv", 10**7)) == pytest.approx(0.8)
@@ -91,6 +91,13 @@ def test_what_the_runs_do_not_tell_keeps_its_value():
     )
     assert [p.name for p in two.parameters if p.fitted] == ["nic", "overhead"]
     assert "intra 1.2 Tbit/s (given)" in repr(two)
+
+
+def test_a_latency_of_nothing_is_fitted_as_zero():
+    true = rl.Cluster(3, 2, nic=5e7, nic_latency=0, intra=8e8, intra_latency=5e-5)
+    fit = rl.calibrate([(plan, took(plan, true)) for plan in PLANS])
+    assert fit.cluster.nic_latency_s == 0
+    assert fit.cluster.nic_Bps == pytest.approx(true.nic_Bps, rel=1e-6)
 
 
 def test_hosts_that_differ_keep_their_ratio():

@@ -175,17 +175,17 @@ def test_staging_stays_within_what_the_plan_reserves(seed):
     plan = rl.plan(task, rng.choice(STRATEGIES), "load_balance", chunks=8)
     if plan.strategy in ("send_recv", "broadcast") and rng.random() < 0.5:
         plan = unordered(plan)
-    pieces: dict[int, int] = {}
+    shards: dict[int, int] = {}
     for layout in (task.src, task.dst):
         for device, box in layout.boxes(task.shape).items():
             size = int(np.prod([hi - lo for lo, hi in box])) * task.itemsize
-            pieces[device] = pieces.get(device, 0) + size
+            shards[device] = shards.get(device, 0) + size
     staging = rl.simulate(plan, verify=False).staging()
     for device, reserved in plan.peak_bytes.items():
         staged = staging.get(device)
         peak = staged.peak_nbytes if staged else 0
-        assert peak <= reserved - pieces[device]
-        assert (peak > 0) == (reserved > pieces[device])
+        assert peak <= reserved - shards[device]
+        assert (peak > 0) == (reserved > shards[device])
         if staged:
             assert staged.nbytes[-1] == 0
             assert list(staged.times_s) == sorted(set(staged.times_s))
@@ -241,9 +241,9 @@ def test_trace_keeps_the_rules_of_the_format(seed):
     assert {f"host {host}" for host in processes} == set(processes.values())
     assert {host for host, _ in threads} == set(processes)
     assert len(set(threads.values())) == len(threads)
-    for found in slices.values():
-        found.sort()
-        for (start, dur), (then, _) in itertools.pairwise(found):
+    for thread in slices.values():
+        thread.sort()
+        for (start, dur), (then, _) in itertools.pairwise(thread):
             assert dur >= 0
             assert round((start + dur) * 1000) <= round(then * 1000)
     for ends in arrows.values():
