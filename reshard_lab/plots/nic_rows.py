@@ -37,11 +37,16 @@ class NicRows(NamedTuple):
     bound_s: float
     inside: bool
     """Whether some things happen inside hosts, on no row."""
+    how: str
+    """``"predicted"`` or ``"simulated"``."""
+    carries: str
+    """What the rows carry."""
 
-    def alt(self, carries: str) -> str:
-        """The picture in words; ``carries`` says what is on the rows, and how long it takes."""
-        text = f"{len(self.rows)} NIC sides over time carry {carries}, "
-        text += f"lower bound {format_seconds(self.bound_s)}"
+    @property
+    def alt(self) -> str:
+        """The picture in words."""
+        text = f"{len(self.rows)} NIC sides over time carry {self.carries}; {self.how} "
+        text += f"{format_seconds(self.end_s)}, lower bound {format_seconds(self.bound_s)}"
         shares = [f"{name}: {share:.0%} idle" for name, share in list(self.idle.items())[:8]]
         return ". ".join([text, *shares]) + ("." if len(self.idle) <= 8 else ", and so on.")
 

@@ -259,7 +259,7 @@ def _numbers(
         _box(x - wide / 2, y + (high - size - 1) / 2, wide, size + 1) for x, _, wide in fitting
     )
     parts = [svg.path(plates, fill=svg.fill(look))] if plates and svg.hatch(look) else []
-    ink, at = svg.ink_on(look), y + high / 2 + 0.36 * size
+    ink, at = svg.ink_on(svg.fill(look)), y + high / 2 + 0.36 * size
     labels = (svg.label(x, at, words, size, "middle", fill=ink) for x, words, _ in fitting)
     return [*parts, *labels]
 

@@ -17,7 +17,6 @@ MOST_HOSTS = 16
 """More hosts than this are not drawn: nobody could read the numbers."""
 _CELL_WIDE, _CELL_HIGH, _SIZE, _LEFT, _GAP = 74.0, 30.0, 11, 84.0, 40.0
 _PAGE = 1080.0
-_LIGHT, _DARK = (255, 255, 255), (0, 114, 178)  # of Okabe and Ito's blue
 _LEGEND = (
     "A bar is a unit task on a NIC, numbered; "
     "the share of the time in which the NIC lies idle stands at the right."
@@ -27,13 +26,7 @@ _FROM_PLAN = "plan.gantt() makes one"
 
 def gantt(chart: Gantt, caption: str | None = None) -> svg.Figure:
     """``chart`` (see ``Plan.gantt``) as a figure; its table is ``chart.to_frame()``."""
-    check_type("chart", chart, Gantt, _FROM_PLAN)
-    words = caption or (
-        f"Predicted {format_seconds(chart.makespan_s)}; lower bound "
-        f"{format_seconds(chart.lower_bound_s)} (dashed). {_LEGEND}"
-    )
-    alt = _gantt_alt(chart)
-    return svg.Figure(nic_rows_svg({"": _gantt_rows(chart)}, alt), words, alt)
+    return _figure(_gantt_rows(check_type("chart", chart, Gantt, _FROM_PLAN)), caption)
 
 
 def gantts(
@@ -47,73 +40,62 @@ def gantts(
     check_type("charts", charts, Mapping, "give them as {name: plan.gantt()}")
     if not charts:
         raise ReshardError("no plan to draw; give at least one, as {name: plan.gantt()}")
-    charts = {
-        str(name): check_type(f"chart {short(name)}", chart, Gantt, _FROM_PLAN)
+    plans = {
+        str(name): _gantt_rows(check_type(f"chart {short(name)}", chart, Gantt, _FROM_PLAN))
         for name, chart in charts.items()
     }
     words = caption or (
         "On one time axis, each with its lower bound (dashed): "
-        + "; ".join(f"{name}, {format_seconds(c.makespan_s)}" for name, c in charts.items())
+        + "; ".join(f"{name}, {format_seconds(rows.end_s)}" for name, rows in plans.items())
         + f". {_LEGEND}"
     )
-    alt = " ".join(f"{name}: {_gantt_alt(c)}" for name, c in charts.items())
+    alt = " ".join(f"{name}: {rows.alt}" for name, rows in plans.items())
     if moment_s is not None:
         moment = format_seconds(instant("moment_s", moment_s))
         words += f" At {moment} (the upright line): thick, under way; dotted, still to come."
         alt += f" {moment} is marked."
-    drawn = nic_rows_svg({name: _gantt_rows(c) for name, c in charts.items()}, alt, moment_s)
-    return svg.Figure(drawn, words, alt)
+    return svg.Figure(nic_rows_svg(plans, alt, moment_s), words, alt)
 
 
 def draw_timeline(timeline: Timeline, caption: str | None = None) -> svg.Figure:
     """``timeline`` as a figure, a row a NIC and direction; its table is ``timeline.to_frame()``."""
-    plan = check_type("timeline", timeline, Timeline, "reshard_lab.simulate makes one").plan
-    duration = format_seconds(timeline.duration_s)
+    check_type("timeline", timeline, Timeline, "reshard_lab.simulate makes one")
+    columns, end_s, plan = timeline.columns, timeline.duration_s, timeline.plan
+    spans, idle = {}, {}
+    for use in sorted(timeline.nic_use(), key=lambda u: (u.direction == "rx", u.nic)):
+        name = row_name(timeline.cluster.nic_text(use.nic), use.direction)
+        own = columns[f"{use.direction}_nic"] == use.nic
+        values = (columns[key][own].tolist() for key in ("start_s", "end_s", "unit"))
+        spans[name] = [TaskSpan(*row) for row in zip(*values, strict=True)]
+        idle[name] = use.idle_s / end_s if end_s else 0.0
+    inside, carries = bool((columns["tx_nic"] < 0).any()), f"{len(plan.unit_tasks)} unit tasks"
+    rows = NicRows(spans, idle, end_s, plan.lower_bound_s, inside, "simulated", carries)
+    return _figure(rows, caption)
+
+
+def _figure(rows: NicRows, caption: str | None) -> svg.Figure:
     words = caption or (
-        f"Simulated {duration}; lower bound "
-        f"{format_seconds(plan.lower_bound_s)} (dashed). {_LEGEND}"
+        f"{rows.how.capitalize()} {format_seconds(rows.end_s)}; lower bound "
+        f"{format_seconds(rows.bound_s)} (dashed). {_LEGEND}"
     )
-    nic_rows = _timeline_rows(timeline)
-    alt = nic_rows.alt(f"{len(plan.unit_tasks)} unit tasks; simulated {duration}")
-    return svg.Figure(nic_rows_svg({"": nic_rows}, alt), words, alt)
+    return svg.Figure(nic_rows_svg({"": rows}, rows.alt), words, rows.alt)
 
 
 def _gantt_rows(chart: Gantt) -> NicRows:
     """NIC sides that send, by NIC, then those that receive."""
     spans: dict[tuple[str, int], list[TaskSpan]] = {}
-    for delivery in chart.deliveries:
-        if delivery.sender_nic is not None:
-            span = TaskSpan(delivery.start_s, delivery.end_s, delivery.task)
-            for key in [
-                ("tx", delivery.sender_nic),
-                *(("rx", nic) for nic in delivery.receiver_nics),
-            ]:
-                spans.setdefault(key, []).append(span)
+    for d in chart.deliveries:
+        if d.sender_nic is not None:
+            for key in [("tx", d.sender_nic), *(("rx", nic) for nic in d.receiver_nics)]:
+                spans.setdefault(key, []).append(TaskSpan(d.start_s, d.end_s, d.task))
     order = sorted(spans, key=lambda k: (k[0] == "rx", k[1]))
     rows = {row_name(chart.nics[nic], side): spans[side, nic] for side, nic in order}
     idle = {row_name(chart.nics[i.nic], i.side): i.share for i in chart.idle}
-    inside = any(delivery.sender_nic is None for delivery in chart.deliveries)
-    return NicRows(rows, idle, chart.makespan_s, chart.lower_bound_s, inside)
-
-
-def _gantt_alt(chart: Gantt) -> str:
-    order = "in the order of the plan" if chart.ordered else "side by side, sharing the NICs"
-    tasks = len({delivery.task for delivery in chart.deliveries})
-    predicted = f"predicted {format_seconds(chart.makespan_s)}"
-    return _gantt_rows(chart).alt(f"{tasks} unit tasks {order}; {predicted}")
-
-
-def _timeline_rows(timeline: Timeline) -> NicRows:
-    columns, end_s = timeline.columns, timeline.duration_s
-    rows, idle = {}, {}
-    for use in sorted(timeline.nic_use(), key=lambda u: (u.direction == "rx", u.nic)):
-        name = row_name(timeline.cluster.nic_text(use.nic), use.direction)
-        own = columns[f"{use.direction}_nic"] == use.nic
-        values = (columns[key][own].tolist() for key in ("start_s", "end_s", "unit"))
-        rows[name] = [TaskSpan(*row) for row in zip(*values, strict=True)]
-        idle[name] = use.idle_s / end_s if end_s else 0.0
-    inside = bool((columns["tx_nic"] < 0).any())
-    return NicRows(rows, idle, end_s, timeline.plan.lower_bound_s, inside)
+    inside = any(d.sender_nic is None for d in chart.deliveries)
+    ends = chart.makespan_s, chart.lower_bound_s
+    carries = f"{len({d.task for d in chart.deliveries})} unit tasks "
+    carries += "in the order of the plan" if chart.ordered else "side by side, sharing the NICs"
+    return NicRows(rows, idle, *ends, inside, "predicted", carries)
 
 
 def draw_traffic(plans: Plan | Traffic | Mapping[str, Plan | Traffic]) -> svg.Figure:
@@ -195,46 +177,39 @@ def _matrix(name: str, t: Traffic, most: int) -> tuple[float, float, list[str]]:
 def _cell(x: float, y: float, t: Traffic, ends: tuple[int, int], most: int) -> list[str]:
     nbytes = t.nbytes.get(ends, 0)
     inside = ends[0] == ends[1]
-    ground = _LIGHT if inside else shade(nbytes, most)
-    style = {"fill": "#" + bytes(ground).hex(), "stroke": svg.INK, "stroke_width": 0.7}
+    ground = svg.PAPER if inside else shade(nbytes, most)
+    style = {"fill": ground, "stroke": svg.INK, "stroke_width": 0.7}
     parts = [svg.rect(x, y, _CELL_WIDE, _CELL_HIGH, **style)]
     if nbytes:
         words = f"({format_bytes(nbytes)})" if inside else format_bytes(nbytes)
-        middle = x + _CELL_WIDE / 2, y + _CELL_HIGH / 2 + 4
-        parts.append(svg.label(*middle, words, _SIZE - 1, "middle", fill=ink_on(ground)))
+        parts.append(_words(x, y, words, fill=svg.ink_on(ground)))
     return parts
+
+
+def _words(x: float, y: float, words: str, **style: object) -> str:
+    """``words`` in the middle of a cell."""
+    middle = x + _CELL_WIDE / 2, y + _CELL_HIGH / 2 + 4
+    return svg.label(*middle, words, _SIZE - 1, "middle", **style)
 
 
 def _sum(x: float, y: float, nbytes: int, marked: bool) -> list[str]:
     """What a host sends or takes in over the network; the busiest has a thick outline."""
-    middle = x + _CELL_WIDE / 2, y + _CELL_HIGH / 2 + 4
-    weight = "bold" if marked else None
-    parts = [svg.label(*middle, format_bytes(nbytes), _SIZE - 1, "middle", font_weight=weight)]
+    parts = [_words(x, y, format_bytes(nbytes), font_weight="bold" if marked else None)]
     if marked:
         style = {"fill": "none", "stroke": svg.INK, "stroke_width": 2.5}
         parts.append(svg.rect(x + 1, y + 1, _CELL_WIDE - 2, _CELL_HIGH - 2, **style))
     return parts
 
 
-def shade(nbytes: float, most: float) -> tuple[int, int, int]:
-    """Red, green and blue from white (0) to blue (``most``), in proportion.
+def shade(nbytes: float, most: float) -> str:
+    """From white (0) to blue (``most``), in proportion.
 
     >>> shade(0, 10), shade(10, 10)
-    ((255, 255, 255), (0, 114, 178))
+    ('#ffffff', '#0072b2')
     """
     share = nbytes / most if most else 0.0
-    red, green, blue = (
-        round(light + (dark - light) * share) for light, dark in zip(_LIGHT, _DARK, strict=True)
-    )
-    return red, green, blue
-
-
-def ink_on(ground: Sequence[int]) -> str:
-    """Black or white, whichever stands out more (relative luminance of WCAG 2)."""
-    shares = [c / 255 for c in ground]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
-    light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return svg.INK if (light + 0.05) / 0.05 >= 1.05 / (light + 0.05) else svg.PAPER
+    mixed = (round(255 + (dark - 255) * share) for dark in bytes.fromhex(svg.BLUE[1:]))
+    return f"#{bytes(mixed).hex()}"
 
 
 def _busiest(t: Traffic) -> str:

@@ -18,7 +18,7 @@ FONT = "'DejaVu Sans', Verdana, Arial, sans-serif"
 COLORS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
 """Okabe and Ito's colours; the eighth is the black of outlines and text."""
 INK, GREY, PAPER = "#000000", "#5f5f5f", "#ffffff"
-_BLUE = "#0072B2"
+BLUE = COLORS[4]
 _HATCHES = (
     "",
     '<path d="M0 6 6 0" stroke="#000" stroke-opacity=".45"/>',
@@ -129,9 +129,12 @@ def hatch(index: int) -> str:
     return f"url(#hatch{number})" if number else ""
 
 
-def ink_on(index: int) -> str:
-    """Text colour on slice ``index``: black, except on blue."""
-    return PAPER if fill(index) == _BLUE else INK
+def ink_on(ground: str) -> str:
+    """Black or white, whichever stands out more on ``"#rrggbb"`` (relative luminance of WCAG 2)."""
+    shares = [c / 255 for c in bytes.fromhex(ground[1:])]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
+    light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return INK if (light + 0.05) / 0.05 >= 1.05 / (light + 0.05) else PAPER
 
 
 def number(value: float) -> str:
@@ -223,7 +226,7 @@ def centred(
         wide, high = text_width(words, size), size + 1
         plate = {"fill": fill(index), "transform": turn}
         parts.append(rect(x - wide / 2, y - high / 2, wide, high, **plate))
-    style = {"fill": ink_on(index), "transform": turn}
+    style = {"fill": ink_on(fill(index)), "transform": turn}
     return [*parts, label(x, y + 0.36 * size, words, size, "middle", **style)]
 
 

@@ -103,8 +103,8 @@ def test_many_slices_stay_apart():
 
 @pytest.mark.parametrize("index", range(42))
 def test_text_stands_out_on_every_slice(index):
-    assert contrast(svg.fill(index), svg.ink_on(index)) >= 4.5
-    assert svg.ink_on(index) == ("#ffffff" if svg.fill(index) == "#0072B2" else "#000000")
+    assert contrast(svg.fill(index), svg.ink_on(svg.fill(index))) >= 4.5
+    assert svg.ink_on(svg.fill(index)) == ("#ffffff" if svg.fill(index) == "#0072B2" else "#000000")
 
 
 def test_text_width_is_an_upper_bound():

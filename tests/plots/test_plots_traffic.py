@@ -8,7 +8,8 @@ import pytest
 import reshard_lab as rl
 from reshard_lab import paper, plots
 from reshard_lab.planning.nics import traffic
-from reshard_lab.plots.plans import ink_on, shade
+from reshard_lab.plots import svg
+from reshard_lab.plots.plans import shade
 from support.svg_pages import assert_readable, contrast
 
 SMALL = paper.Scale(16, 20)
@@ -132,7 +133,7 @@ def test_what_stays_within_hosts_does_not_make_the_rest_pale():
 @pytest.mark.parametrize("share", range(0, 101, 4))
 def test_text_stands_out_on_every_shade(share):
     ground = shade(share, 100)
-    assert contrast("#" + "".join(f"{c:02x}" for c in ground), ink_on(ground)) >= 4.5
+    assert contrast(ground, svg.ink_on(ground)) >= 4.5
 
 
 def test_what_stays_within_hosts_crosses_nothing():
