@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from reshard_lab.errors import ReshardError, check_type, short
 from reshard_lab.planning import Plan
@@ -188,8 +188,8 @@ def _cell(x: float, y: float, t: Traffic, ends: tuple[int, int], most: int) -> l
 
 def _words(x: float, y: float, words: str, **style: object) -> str:
     """``words`` in the middle of a cell."""
-    middle = x + _CELL_WIDE / 2, y + _CELL_HIGH / 2 + 4
-    return svg.label(*middle, words, _SIZE - 1, "middle", **style)
+    middle, baseline = x + _CELL_WIDE / 2, y + _CELL_HIGH / 2 + 4
+    return svg.label(middle, baseline, words, _SIZE - 1, "middle", **style)
 
 
 def _sum(x: float, y: float, nbytes: int, marked: bool) -> list[str]:

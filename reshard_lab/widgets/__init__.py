@@ -9,9 +9,8 @@ from __future__ import annotations
 from reshard_lab.widgets.layouts import layout_explorer
 from reshard_lab.widgets.measurement import measurement_explorer
 from reshard_lab.widgets.panel import Explorer, View
-from reshard_lab.widgets.pipeline import pipeline_explorer
-from reshard_lab.widgets.plans import plan_explorer
-from reshard_lab.widgets.strategies import strategy_explorer, traffic_explorer
+from reshard_lab.widgets.plans import plan_explorer, traffic_explorer
+from reshard_lab.widgets.simulations import pipeline_explorer, strategy_explorer
 
 __all__ = [
     "Explorer",

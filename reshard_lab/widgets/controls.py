@@ -14,15 +14,13 @@ def ipywidgets() -> Any:
     return need("ipywidgets", "notebooks", "an explorer")
 
 
-def text(description: str, value: str, width: str = "16em") -> Any:
+def text(description: str, value: str) -> Any:
     """A field of text; it takes effect on Enter, or when it is left."""
     if not isinstance(value, str):
         raise ReshardError(
             f"{description} must be text, as it stands in the field, not {short(value)}"
         )
-    return ipywidgets().Text(
-        value, description=description, continuous_update=False, **_look(width)
-    )
+    return _control("Text", description, value, continuous_update=False)
 
 
 def menu(description: str, options: Sequence[Any], value: Any, width: str = "16em") -> Any:
@@ -32,23 +30,15 @@ def menu(description: str, options: Sequence[Any], value: Any, width: str = "16e
         raise ReshardError(
             f"{description} cannot be {short(value)}; it is one of {', '.join(map(str, values))}"
         )
-    return ipywidgets().Dropdown(
-        options=options, value=value, description=description, **_look(width)
-    )
+    return _control("Dropdown", description, value, width, options=options)
 
 
 def slider(
     description: str, value: int, least: int, most: int, step: int = 1, width: str = "24em"
 ) -> Any:
     """A whole number from ``least`` to ``most``, drawn anew while it moves."""
-    return ipywidgets().IntSlider(
-        check_int(description, value, least, most),
-        min=least,
-        max=most,
-        step=step,
-        description=description,
-        **_look(width),
-    )
+    check_int(description, value, least, most)
+    return _control("IntSlider", description, value, width, min=least, max=most, step=step)
 
 
 def fine_slider(description: str, value: Any, most: float) -> Any:
@@ -56,14 +46,18 @@ def fine_slider(description: str, value: Any, most: float) -> Any:
     if not isinstance(value, (int, float)) or not 0 <= value <= most:
         raise ReshardError(f"{description} must be from 0 to {most:g}, not {short(value)}")
     limits = {"min": 0.0, "max": most, "step": 0.1, "readout_format": ".1f"}
-    return ipywidgets().FloatSlider(value, description=description, **limits, **_look("24em"))
+    return _control("FloatSlider", description, value, "24em", **limits)
 
 
 def checkbox(description: str, value: bool) -> Any:
     """Yes or no."""
-    return ipywidgets().Checkbox(
-        check_bool(description, value), description=description, indent=False, **_look("16em")
-    )
+    return _control("Checkbox", description, check_bool(description, value), indent=False)
+
+
+def _control(kind: str, description: str, value: Any, width: str = "16em", **traits: Any) -> Any:
+    look = {"style": {"description_width": "initial"}, "layout": {"width": width}}
+    traits |= {"description": description, "value": value, **look}
+    return getattr(ipywidgets(), kind)(**traits)
 
 
 def player(control: Any) -> Any:
@@ -107,7 +101,3 @@ def put(name: str, control: Any, value: Any) -> None:
 def _values(options: Sequence[Any]) -> list[Any]:
     """What a menu of ``options`` gives."""
     return [one[1] if isinstance(one, tuple) else one for one in options]
-
-
-def _look(width: str) -> dict[str, Any]:
-    return {"style": {"description_width": "initial"}, "layout": {"width": width}}

@@ -1,16 +1,16 @@
-"""The plan explorer: who sends what when, for several ways to plan, on one time axis."""
+"""Explorers of plans: who sends what when on one time axis, and the traffic between hosts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from reshard_lab.errors import ReshardError, check_choice, check_int, check_type, short
 from reshard_lab.paper_cases import suite_task
 from reshard_lab.planning import plan
-from reshard_lab.planning.nics import Gantt
-from reshard_lab.plots.plans import gantts
+from reshard_lab.planning.nics import Gantt, Traffic, traffic
+from reshard_lab.plots.plans import draw_traffic, gantts
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import METHODS
 from reshard_lab.strategies import STRATEGIES
@@ -22,8 +22,14 @@ from reshard_lab.widgets.panel import Explorer, View
 MOST_TASKS = 1024
 """Unit tasks of a plan: more do not follow a slider."""
 _SIDE = ("first", "second", "third")
-_NONE = "none"
+_NONE, _NOTHING = "none", "nothing"
 _MOST_NOTES = 4  # deliveries of one plan listed at one moment
+Tasks: TypeAlias = ReshardingTask | Mapping[str, ReshardingTask] | None
+SCHEDULERS = (
+    *((name, name) for name in ("load_balance", "naive", "greedy")),
+    *((f"{name} (broadcast only)", name) for name in ("split", "concurrent")),
+)
+"""``(label, name)`` of those that never take long."""
 
 
 def plan_explorer(
@@ -96,7 +102,7 @@ def _view(charts: Mapping[str, Gantt], step: int) -> View:
     chosen = min(step, len(times) - 1)
     moment_s = times[chosen]
     rows: list[tuple[object, ...]] = [
-        ("plan", "start (s)", "end (s)", "unit task", "bytes", "way", "waits for")
+        ("plan", "start (s)", "end (s)", "unit task", "bytes", "route", "waits for")
     ]
     rows += [
         (name, f"{b.start_s:.6g}", f"{b.end_s:.6g}", b.task, b.nbytes, chart.route_text(b), b.why)
@@ -144,3 +150,68 @@ def _figures(chart: Gantt) -> str:
         words += f" ({chart.makespan_s / chart.lower_bound_s:.4g} × the bound)"
     shares = [i.share for i in chart.idle]
     return f"{words}, NICs {sum(shares) / len(shares):.0%} idle" if shares else words
+
+
+def traffic_explorer(
+    tasks: Tasks = None,
+    strategy: str = "send_recv",
+    other: str = "broadcast",
+    scheduler: str = "load_balance",
+) -> Explorer:
+    """Host-to-host bytes of a task under a strategy, beside those of another one.
+
+    tasks:
+        one resharding, or several by name to choose from; an example unless given.
+    """
+    named = _named(tasks)
+    first = next(iter(named))
+    groups = {
+        "Resharding": {
+            "task": menu("task", list(named), first, "28em"),
+            "scheduler": menu("scheduler", SCHEDULERS, scheduler),
+        },
+        "Strategies": {
+            "strategy": menu("strategy", STRATEGIES, strategy),
+            "other": menu("compare with", (*STRATEGIES, _NOTHING), other, "20em"),
+        },
+    }
+
+    def draw(task: str, strategy: str, other: str, scheduler: str) -> View:
+        chosen = [name for name in dict.fromkeys((strategy, other)) if name != _NOTHING]
+        return _traffic_view({name: _traffic(named[task], name, scheduler) for name in chosen})
+
+    return Explorer("traffic explorer", groups, draw)
+
+
+@lru_cache(maxsize=64)
+def _traffic(task: ReshardingTask, strategy: str, scheduler: str) -> Traffic:
+    return traffic(plan(task, strategy, scheduler))
+
+
+def _named(tasks: Tasks) -> dict[str, ReshardingTask]:
+    if tasks is None:
+        return {"RS0R on (2,4) to S0RR on (2,4)": suite_task(3)}  # case 3
+    if isinstance(tasks, ReshardingTask):
+        shape = "×".join(map(str, tasks.shape))
+        return {f"{tasks.src.spec} to {tasks.dst.spec}, {shape} {tasks.dtype}": tasks}
+    if not tasks:
+        raise ReshardError("traffic_explorer got no tasks; give one, several by name, or none")
+    check_type("tasks", tasks, Mapping, "give one task, or several as {name: task}")
+    return {
+        str(name): check_type(f"task {short(name)}", task, ReshardingTask)
+        for name, task in tasks.items()
+    }
+
+
+def _traffic_view(matrices: Mapping[str, Traffic]) -> View:
+    rows: list[tuple[object, ...]] = [("strategy", "from", "to", "bytes", "size")]
+    for name, one in matrices.items():
+        rows += [
+            (name, f"host {a}", f"host {b}", n, format_bytes(n)) for (a, b), n in one.nbytes.items()
+        ]
+    facts = {
+        name: f"{format_bytes(one.crossing)} over the network, predicted "
+        f"{format_seconds(one.makespan_s)}"
+        for name, one in matrices.items()
+    }
+    return View(draw_traffic(matrices), rows, facts)

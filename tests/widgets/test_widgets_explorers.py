@@ -9,7 +9,7 @@ import reshard_lab as rl
 from reshard_lab import paper, pipeline, widgets
 from reshard_lab.strategies import closed_form_s
 from reshard_lab.units import format_seconds, parse_seconds
-from reshard_lab.widgets.strategies import STEPS
+from reshard_lab.widgets.simulations import STEPS
 from support.paths import RESULTS
 from support.svg_pages import assert_readable
 
@@ -75,7 +75,7 @@ def test_strategy_explorer_shows_closed_form_and_simulation(strategy):
 
 
 def words_of(strategy: str) -> str:
-    return widgets.strategies.NAMES[strategy]
+    return widgets.simulations.NAMES[strategy]
 
 
 def test_strategy_explorer_compares_every_strategy_with_the_paper():

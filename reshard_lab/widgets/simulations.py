@@ -1,43 +1,36 @@
-"""Explorers of strategies: one delivery moving (figure 3), and the traffic between hosts."""
+"""Explorers of simulations: one delivery moving (figure 3), and pipelines over time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import TypeAlias
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, check_type, short
-from reshard_lab.paper_cases import suite_task
-from reshard_lab.planning import Plan, plan
-from reshard_lab.planning.nics import traffic
-from reshard_lab.plots.plans import draw_traffic
+from reshard_lab.errors import ReshardError
+from reshard_lab.pipelining import SCHEDULES, schedule, simulate
+from reshard_lab.plots.activation_memory import draw_memory
+from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.strategy import NAMES, draw_strategy
-from reshard_lab.resharding import ReshardingTask
+from reshard_lab.plots.svg import stacked
 from reshard_lab.simulation.delivery import one_sender
-from reshard_lab.strategies import PAPER, STRATEGIES, closed_form_s
+from reshard_lab.strategies import PAPER, closed_form_s
 from reshard_lab.units import (
     format_bytes,
     format_rate,
     format_seconds,
     parse_bandwidth,
     parse_bytes,
+    parse_seconds,
 )
-from reshard_lab.widgets.controls import menu, slider, text
+from reshard_lab.widgets.controls import checkbox, fine_slider, menu, slider, text
 from reshard_lab.widgets.panel import Explorer, View
 
 MOST_HOSTS, MOST_DEVICES, MOST_CHUNKS = 6, 4, 100
 _MOST_BYTES, _MOST_BPS = 2**50, 1.25e14
 STEPS = 48
 """Positions of the moment's slider: parts of the whole time."""
-Tasks: TypeAlias = ReshardingTask | Mapping[str, ReshardingTask] | None
-SCHEDULERS = (
-    *((name, name) for name in ("load_balance", "naive", "greedy")),
-    *((f"{name} (broadcast only)", name) for name in ("split", "concurrent")),
-)
-"""``(label, name)`` of those that never take long."""
 _NONE = "nothing"
-
+_CHUNKS = {"interleaved_1f1b": 2}
+"""Chunks of the model a stage holds, where it is more than one."""
 
 _simulated = lru_cache(maxsize=64)(one_sender)
 
@@ -128,69 +121,80 @@ def _compared(
     return rows
 
 
-def traffic_explorer(
-    tasks: Tasks = None,
-    strategy: str = "send_recv",
-    other: str = "broadcast",
-    scheduler: str = "load_balance",
+def pipeline_explorer(
+    name: str = "eager_1f1b",
+    other: str = "1f1b",
+    stages: int = 4,
+    microbatches: int = 8,
+    forward: str = "1ms",
+    backward: str = "2ms",
+    transfer_ms: float = 0.5,
+    overlap: bool = True,
+    delay_weights: bool = False,
 ) -> Explorer:
-    """Host-to-host bytes of a task under a strategy, beside those of another one.
+    """Stages, links and memory of a pipeline over time, with another schedule on the same axis.
 
-    tasks:
-        one resharding, or several by name to choose from; an example unless given.
+    ``forward`` and ``backward`` are the times of one microbatch on one stage (t_F, t_B),
+    ``transfer_ms`` that of a transfer to a neighbouring stage, each way (c).
     """
-    named = _named(tasks)
-    first = next(iter(named))
     groups = {
-        "Resharding": {
-            "task": menu("task", list(named), first, "28em"),
-            "scheduler": menu("scheduler", SCHEDULERS, scheduler),
+        "Schedules": {
+            "name": menu("schedule", SCHEDULES, name),
+            "other": menu("compare with", (_NONE, *SCHEDULES), other),
+            "overlap": checkbox("overlap transfers", overlap),
+            "delay_weights": checkbox("delay weight gradients", delay_weights),
         },
-        "Strategies": {
-            "strategy": menu("strategy", STRATEGIES, strategy),
-            "other": menu("compare with", (*STRATEGIES, _NONE), other, "20em"),
+        "Size": {
+            "stages": slider("stages", stages, 1, 8),
+            "microbatches": slider("microbatches", microbatches, 1, 32),
+        },
+        "Times": {
+            "forward": text("t_F: a forward", forward),
+            "backward": text("t_B: a backward", backward),
+            "transfer_ms": fine_slider("c: a transfer (ms)", transfer_ms, 10.0),
         },
     }
-    planned: dict[tuple[str, str, str], Plan] = {}
-
-    def draw(task: str, strategy: str, other: str, scheduler: str) -> View:
-        plans = {}
-        for name in dict.fromkeys((strategy, other)):
-            key = task, name, scheduler
-            if name != _NONE and key not in planned:
-                planned[key] = plan(named[task], name, scheduler)
-            if name != _NONE:
-                plans[name] = planned[key]
-        return _traffic_view(plans)
-
-    return Explorer("traffic explorer", groups, draw)
+    return Explorer("pipeline explorer", groups, _pipeline_view)
 
 
-def _named(tasks: Tasks) -> dict[str, ReshardingTask]:
-    if tasks is None:
-        return {"RS0R on (2,4) to S0RR on (2,4)": suite_task(3)}  # case 3
-    if isinstance(tasks, ReshardingTask):
-        shape = "×".join(map(str, tasks.shape))
-        return {f"{tasks.src.spec} to {tasks.dst.spec}, {shape} {tasks.dtype}": tasks}
-    if not tasks:
-        raise ReshardError("traffic_explorer got no tasks; give one, several by name, or none")
-    check_type("tasks", tasks, Mapping, "give one task, or several as {name: task}")
-    return {
-        str(name): check_type(f"task {short(name)}", task, ReshardingTask)
-        for name, task in tasks.items()
-    }
-
-
-def _traffic_view(plans: Mapping[str, Plan]) -> View:
-    matrices = {name: traffic(one) for name, one in plans.items()}
-    rows: list[tuple[object, ...]] = [("strategy", "from", "to", "bytes", "size")]
-    for name, one in matrices.items():
-        rows += [
-            (name, f"host {a}", f"host {b}", n, format_bytes(n)) for (a, b), n in one.nbytes.items()
-        ]
+def _pipeline_view(
+    name: str,
+    other: str,
+    stages: int,
+    microbatches: int,
+    forward: str,
+    backward: str,
+    transfer_ms: float,
+    overlap: bool,
+    delay_weights: bool,
+) -> View:
+    forward_s, backward_s = parse_seconds(forward, "t_F"), parse_seconds(backward, "t_B")
+    timelines = {}
+    for one in dict.fromkeys((name, other)):
+        if one != _NONE:
+            lists = schedule(one, stages, microbatches, delay_weights=delay_weights)
+            chunks = _CHUNKS.get(one, 1)  # which do the work of t_F and t_B together
+            durations = forward_s / chunks, backward_s / chunks, transfer_ms / 1e3
+            timelines[one] = simulate(lists, *durations, overlap=overlap)
+    notes = [
+        f"In {one} a stage holds {chunks} pieces of the model, which take t_F/{chunks} and "
+        f"t_B/{chunks} each; live microbatches are counted a piece."
+        for one, chunks in _CHUNKS.items()
+        if one in timelines
+    ]
     facts = {
-        name: f"{format_bytes(one.crossing)} over the network, predicted "
-        f"{format_seconds(one.makespan_s)}"
-        for name, one in matrices.items()
+        name: f"{format_seconds(one.makespan_s)}, bubble {one.bubble_share:.1%}, exposed "
+        f"communication {one.exposed_communication_share:.1%}, at most {max(one.peak_live)} live"
+        for name, one in timelines.items()
     }
-    return View(draw_traffic(matrices), rows, facts)
+    if len(timelines) == 2 and timelines[other].makespan_s:
+        ratio = timelines[name].makespan_s / timelines[other].makespan_s
+        facts["time over that of " + other] = f"{ratio:.3f}"
+    rows: list[tuple[object, ...]] = [("schedule", "row", "op", "what", "start", "end")]
+    rows += [
+        (name, e.row, e.op, e.what, format_seconds(e.start_s), format_seconds(e.end_s))
+        for name, one in timelines.items()
+        for e in one.events
+    ]
+    figure = stacked(draw_pipeline(timelines), draw_memory(timelines))
+    return View(figure, rows, facts, notes)
