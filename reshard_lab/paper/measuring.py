@@ -34,6 +34,7 @@ NICS = ("400Mbit", "200Mbit")
 """Speeds to emulate, the first that the machine carries; above, two cores make the times."""
 IDLE = 0.12
 """Share of the cores that others may keep busy."""
+_CAUTION = "Here every link is carried by the same cores, which such a prediction does not know."
 _LOOK_S, _PATIENCE_S = 0.5, 3600.0
 _LIMIT = 0.9  # share of the cores from which they may make the times
 
@@ -70,34 +71,30 @@ def compare(
 
 
 def _row(case: Case, measured: Measurement | None) -> dict[str, Any]:
-    made = case.plan
-    simulated_s = simulate(made).duration_s
+    p, simulated_s = case.plan, simulate(case.plan).duration_s
     row = {
         **case.labels,
-        "strategy": made.strategy,
-        "scheduler": made.scheduler,
-        "chunks": made.chunks,
-        "nbytes": made.nbytes,
-        "unit_tasks": len(made.units),
-        "predicted_s": made.makespan_s,
-        "lower_bound_s": made.lower_bound_s,
+        **{key: getattr(p, key) for key in ("strategy", "scheduler", "chunks", "nbytes")},
+        "unit_tasks": len(p.units),
+        "predicted_s": p.makespan_s,
+        "lower_bound_s": p.lower_bound_s,
         "simulated_s": simulated_s,
-        "predicted_Gbps": _gbps(made.nbytes, made.makespan_s),
-        "simulated_Gbps": _gbps(made.nbytes, simulated_s),
-        "bound_Gbps": _gbps(made.nbytes, made.lower_bound_s),
+        "predicted_Gbps": _gbps(p.nbytes, p.makespan_s),
+        "simulated_Gbps": _gbps(p.nbytes, simulated_s),
+        "bound_Gbps": _gbps(p.nbytes, p.lower_bound_s),
     }
     if measured is not None:
-        times = measured.times_s
+        median, fastest, slowest = measured.median_s, min(measured.times_s), max(measured.times_s)
         row |= {
-            "measured_s": measured.median_s,
-            "fastest_s": min(times),
-            "slowest_s": max(times),
-            "runs": len(times),
-            "measured_over_predicted": measured.median_s / made.makespan_s,
-            "measured_over_simulated": measured.median_s / simulated_s,
-            "measured_Gbps": _gbps(made.nbytes, measured.median_s),
-            "low_Gbps": _gbps(made.nbytes, max(times)),
-            "high_Gbps": _gbps(made.nbytes, min(times)),
+            "measured_s": median,
+            "fastest_s": fastest,
+            "slowest_s": slowest,
+            "runs": len(measured.times_s),
+            "measured_over_predicted": median / p.makespan_s,
+            "measured_over_simulated": median / simulated_s,
+            "measured_Gbps": _gbps(p.nbytes, median),
+            "low_Gbps": _gbps(p.nbytes, slowest),
+            "high_Gbps": _gbps(p.nbytes, fastest),
             "verified": measured.verified,
             "cpu_share": measured.environment.get("cpu_share"),
         }
@@ -182,18 +179,29 @@ def open_target(
         measure while no other program keeps the cores busy (see ``when_idle``).
     """
     done: list[Measurement] = []
-    calm = when_idle if patient else _at_once
-    with fastest_emulation(patient=patient) if name == "emulated" else _local() as pool:
-        run = calm(lambda made: pool.run(made, repeats=repeats, warmup=warmup))
+    pool: Pool
+    with fastest_emulation(patient=patient) if name == "emulated" else Pool(devices=16) as pool:
 
-        def measure(made: Plan) -> Measurement:
-            done.append(run(made))
+        def measure(plan: Plan) -> Measurement:
+            run = when_idle(pool.run) if patient else pool.run
+            done.append(run(plan, repeats, warmup))
             return done[-1]
 
-        if name == "emulated":
-            yield _on_emulated(pool, measure), done
+        if isinstance(pool, EmulatedCluster):
+            on = pool.cluster
+            assert pool.probe is not None
+            predicted = (
+                f"NICs of {format_rate(on.nic_Bps)}, all else free (on entry the NICs carried "
+                f"{pool.probe.share:.0%} of that, all at once)"
+            )
+            about = {"nic_Bps": on.nic_Bps, "nic_share": pool.probe.share}
+            yield MeasuringTarget(name, measure, lambda *_: on, predicted, "", about), done
         else:
-            yield _on_loopback(fit_one_transfer(measure, nbytes), why, measure), done
+            fit = fit_one_transfer(measure, nbytes)
+            predicted = f"a cluster fitted from one measured transfer ({fit})"
+            about = {**fit._asdict(), "bandwidth_Bps": fit.bandwidth_Bps}
+            caution = f"{_CAUTION} {why}".strip()
+            yield MeasuringTarget(name, measure, fit.cluster, predicted, caution, about), done
 
 
 def label_of(place: MeasuringTarget, done: Sequence[Measurement]) -> tuple[dict[str, Any], str]:
@@ -204,13 +212,12 @@ def label_of(place: MeasuringTarget, done: Sequence[Measurement]) -> tuple[dict[
     """
     environment = dict(done[-1].environment)
     shares = [m.environment["cpu_share"] for m in done]
-    known = [share for share in shares if share is not None]
-    most = max(known) if len(known) == len(shares) else None
-    environment["cpu_share"] = most
-    busy = "how busy the cores were is not known"
-    if most is not None:
+    busy, most = "how busy the cores were is not known", None
+    if None not in shares:
+        most = max(shares)
         busy = f"cores busy {most:.0%} at most"
         busy += " (there they may have made the times)" * (most > _LIMIT)
+    environment["cpu_share"] = most
     words = (
         f"Measured: {environment['link']}, {environment['cpu']}, {busy}; every result checked. "
         f"Predicted: {place.predicted}. {place.caution}"
@@ -238,16 +245,12 @@ def when_idle(work: Callable[..., T]) -> Callable[..., T]:
         while time.monotonic() < end:
             if busy() > IDLE or busy() > IDLE:
                 continue
-            made = work(*given)
+            result = work(*given)
             if busy() <= 2 * IDLE:  # what was measured last may still be checked
-                return made
+                return result
         raise ReshardError(f"other programs keep the cores busy for {_PATIENCE_S / 60:.0f} minutes")
 
     return patiently
-
-
-def _at_once(work: Callable[..., T]) -> Callable[..., T]:
-    return work
 
 
 @contextmanager
@@ -260,10 +263,9 @@ def fastest_emulation(
         look what it carries while no other program keeps the cores busy (see ``when_idle``).
     """
     need_namespaces()
-    calm = when_idle if patient else _at_once
     with ExitStack() as stack:
 
-        def entered(nic: str) -> EmulatedCluster | SlowError:
+        def enter(nic: str) -> EmulatedCluster | SlowError:
             stack.close()  # an attempt that others disturbed
             try:
                 return stack.enter_context(EmulatedCluster(hosts, devices_per_host, nic=nic))
@@ -271,42 +273,12 @@ def fastest_emulation(
                 return error
 
         for nic in NICS:
-            found = calm(entered)(nic)
-            if isinstance(found, EmulatedCluster):
+            entered = (when_idle(enter) if patient else enter)(nic)
+            if isinstance(entered, EmulatedCluster):
                 break
         else:
             raise SlowError(
-                f"no speed of {', '.join(NICS)} can be emulated here: {found}; or wait for the "
+                f"no speed of {', '.join(NICS)} can be emulated here: {entered}; or wait for the "
                 "cores to be idle (--patient), or measure over loopback (--where local)"
             )
-        yield found
-
-
-def _local() -> Any:
-    return Pool(devices=16)
-
-
-def _on_emulated(cluster: Any, measure: Measure) -> MeasuringTarget:
-    described: Cluster = cluster.cluster
-    share = cluster.probe.share
-    return MeasuringTarget(
-        "emulated",
-        measure,
-        lambda hosts, devices: described,
-        f"NICs of {format_rate(described.nic_Bps)}, all else free (on entry the NICs carried "
-        f"{share:.0%} of that, all at once)",
-        "",
-        {"nic_Bps": described.nic_Bps, "nic_share": share},
-    )
-
-
-def _on_loopback(fit: LinkFit, why: str, measure: Measure) -> MeasuringTarget:
-    caution = "Here every link is carried by the same cores, which such a prediction does not know."
-    return MeasuringTarget(
-        "local",
-        measure,
-        fit.cluster,
-        f"a cluster fitted from one measured transfer ({fit})",
-        f"{caution} {why}".strip(),
-        {"nbytes": fit.nbytes, "seconds": fit.seconds, "bandwidth_Bps": fit.bandwidth_Bps},
-    )
+        yield entered

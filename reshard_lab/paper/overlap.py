@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from reshard_lab.errors import ReshardError, check_int, must_be, need
 from reshard_lab.paper.measuring import fastest_emulation
 from reshard_lab.paper.pipelines import FIGURE9, Level
+from reshard_lab.runtime import EmulatedCluster
+from reshard_lab.training import Paced, TrainingRun, Transformer, train
+from reshard_lab.training.resolve import default_stages
 from reshard_lab.units import format_bytes, format_seconds, parse_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from reshard_lab.runtime import EmulatedCluster
-    from reshard_lab.training import TrainingRun
 
 LEVELS = (
     FIGURE9[0]._replace(name="0 blocking"),
@@ -61,10 +61,6 @@ def overlap_levels(
     simulated, ``transfer_s`` (predicted, of the broadcast) and its ratio to ``forward_s``,
     ``verified`` (every tensor came whole; never under signal) and ``label``.
     """
-    from reshard_lab.runtime import EmulatedCluster
-    from reshard_lab.training import Paced, Transformer, train
-    from reshard_lab.training.resolve import default_stages
-
     pd = need("pandas", "notebooks", "a table of overlap levels")
     ahead = parse_seconds(forward_s, "forward_s")
     back = 2 * ahead if backward_s is None else parse_seconds(backward_s, "backward_s")

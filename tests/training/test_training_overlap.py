@@ -130,7 +130,7 @@ def test_levels_that_delay_weights_do(monkeypatch):
         raise KeyError
 
     monkeypatch.setattr("reshard_lab.paper.overlap.LEVELS", (late,))
-    monkeypatch.setattr("reshard_lab.training.train", train)
+    monkeypatch.setattr("reshard_lab.paper.overlap.train", train)
     with pytest.raises(KeyError):
         overlap_levels(0.5, on=rl.EmulatedCluster(4, 2))
     assert seen == [True]
