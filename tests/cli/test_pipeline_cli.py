@@ -12,7 +12,7 @@ import reshard_lab as rl
 from reshard_lab import pipeline
 from reshard_lab.cli import app, main
 from reshard_lab.paper.pipelines import figure7
-from support.commands import ask, refused
+from support.commands import ask
 from support.reference_cases import read
 
 TIMES = ["--forward", "1ms", "--backward", "2ms", "--transfer", "0.5ms"]
@@ -125,37 +125,6 @@ def test_files_hold_every_event(capsys, tmp_path):
     assert [(r["row"], r["op"], float(r["start_s"])) for r in rows] == [
         (e.row, e.op, e.start_s) for e in made.events
     ]
-
-
-REFUSALS = [
-    (["--stages", "2"], "--microbatches, --forward must be given, or --workload with one of"),
-    ([*SMALL[1:], "--workload", "gpt-1.3B"], "give --workload or --forward, --backward, --transf"),
-    ([*SMALL[1:], "--preset", "p3.8xlarge"], "--preset describes a workload, but --workload is"),
-    ([*SMALL[1:], "--recompute"], "--recompute describes a workload, but --workload is missing"),
-    (["--workload", "gpt"], "unknown workload 'gpt'; allowed are GPT-1.3B, GPT-2.6B, U-T"),
-    (["--workload", "gpt-1.3B", "--preset", "p5"], "unknown cluster preset 'p5'"),
-    (["--workload", "gpt-1.3B", "--strategy", "best"], "unknown strategy 'best'"),
-    (["--workload", "gpt-1.3B", "--microbatches", "3"], "3 microbatches do not divide a batch of"),
-    (["--workload", "U-Transformer-1B", "--stages", "3"], "--stages cannot change U-Transformer"),
-    ([*SMALL[1:], "--schedule", "1f2b"], "unknown --schedule '1f2b'; allowed are gpipe"),
-    ([*SMALL[1:], "--forward", "1"], "--forward '1' is not a time; write '20us'"),
-    ([*SMALL[1:], "--forward", "1ms,2ms,3ms"], "--forward has 3 entries, but the schedule has 2"),
-    ([*SMALL[1:], "--weight", "3ms"], "--weight is 0.003 for stage 0, more than its --backward"),
-    ([*SMALL[1:], "--stages", "0"], "--stages must be at least 1, not 0"),
-    ([*SMALL[1:], "--chunks", "2"], "--chunks 2 needs --schedule interleaved_1f1b: with eager"),
-    (
-        [*SMALL[1:], "--compare", "--schedule", "interleaved_1f1b"],
-        "--compare puts 1F1B beside other schedules of the same work, but interleaved_1f1b",
-    ),
-    ([*SMALL[1:], "--svg", "/nowhere/x.svg"], "cannot write picture '/nowhere/x.svg': No such"),
-    ([*SMALL[1:], "--csv", "/nowhere/x.csv"], "cannot write table '/nowhere/x.csv': No such"),
-    ([*SMALL[1:], "--trace", "/nowhere/x"], "cannot write trace '/nowhere/x': No such"),
-]
-
-
-@pytest.mark.parametrize(("argv", "words"), REFUSALS)
-def test_bad_input_is_one_clear_line(capsys, argv, words):
-    assert words in refused(capsys, "pipeline", *argv)
 
 
 def test_the_version_is_the_packages(capsys, monkeypatch):

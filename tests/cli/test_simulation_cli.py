@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 
-import pytest
-
 import reshard_lab as rl
 from reshard_lab.cli import main
 
@@ -52,21 +50,3 @@ def test_json_is_what_the_library_says(capsys, tmp_path):
     assert found["transmissions"] == [row._asdict() for row in timeline]
     assert [use["nic"] for use in found["nics"]] == [u.nic for u in timeline.nic_use()]
     assert trace.read_text() == timeline.to_chrome_trace()
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        ([*OPTIONS, "--resolution", "fine"], "unknown resolution 'fine'; allowed are auto, chunks"),
-        ([*OPTIONS, "--core-oversubscription", "0"], "must be a number of at least 1, not 0.0"),
-        ([*OPTIONS, "--trace", "/nowhere/t.json"], "cannot write trace '/nowhere/t.json'"),
-        (["plan.json", *OPTIONS], "give a plan file or --shape"),
-        ([], "no plan file"),
-    ],
-)
-def test_bad_input(capsys, argv, words):
-    assert main(["simulate", *argv]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert words in err
-    assert err.count("\n") == 1

@@ -161,11 +161,6 @@ def test_recorded_results_are_whole_and_say_where_they_come_from(figure, count):
     assert paper.ranking(made.frame, by)["as_predicted"].all()
 
 
-def test_results_that_were_not_recorded():
-    with pytest.raises(rl.ReshardError, match="unknown recorded figure 'figure99'"):
-        paper.recorded("figure99")
-
-
 def test_gpus_are_used_where_there_are_enough(monkeypatch):
     plan = rl.plan(paper.suite_task(7))  # 12 devices
     asked = []

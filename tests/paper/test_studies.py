@@ -48,8 +48,3 @@ def test_the_map_names_one_winner_a_point(tmp_path):
     one = table[(table["nbytes"] == 2**10) & (table["nic_latency_s"] == 0.01)]
     sent = one.set_index("strategy")["simulated_s"]["send_recv"]
     assert sent == pytest.approx(4 * (0.01 + 2**10 / cluster.nic_Bps), rel=1e-6)
-
-
-def test_studies_want_equal_hosts():
-    with pytest.raises(rl.ReshardError, match="give a cluster of equal hosts"):
-        figure3(cluster=rl.Cluster(2, 1, nic=[1e9, 2e9]))

@@ -230,26 +230,6 @@ def test_progress_is_shown_on_standard_error(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"strategies": "ring"}, "unknown strategy 'ring'"),
-        ({"schedulers": ["auto", "best"]}, "unknown scheduler 'best'"),
-        ({"hosts": 0}, "hosts must be at least 1"),
-        ({"chunks": "many"}, "chunks must be a whole number, not 'many'"),
-        ({"nbytes": "1 KB of"}, "nbytes '1 KB of' is not a number of bytes"),
-        ({"senders": 3}, r"senders must be \(hosts, devices on each\)"),
-        ({"src": "S0S0"}, "uses mesh axis 0 twice"),
-        ({"jobs": 0}, "jobs must be at least 1"),
-        ({"cache": 0}, "cache, if not True or False, must be the name of a file or folder, not 0"),
-        ({"cluster": rl.Cluster(2, 1, nic=[1e9, 2e9])}, "give a cluster of equal hosts"),
-    ],
-)
-def test_bad_sweeps(changed, words, tmp_path):
-    with pytest.raises(rl.ReshardError, match=words):
-        sweep(**{"nbytes": 1000, "cache": tmp_path, "progress": False, **changed})
-
-
 def test_missing_libraries_are_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "joblib", None)
     with pytest.raises(rl.ReshardError, match=r"needs joblib.*'reshard-lab\[run\]'"):

@@ -12,20 +12,29 @@ Words = str | re.Pattern[str]
 Refusal = tuple[Callable[[], Any], Words]
 
 
+def says(text: str, words: Words) -> bool:
+    """Whether ``text`` holds ``words``: a text, or a pattern to search for."""
+    return words in text if isinstance(words, str) else words.search(text) is not None
+
+
+def name_of(words: Words) -> str:
+    """What a test of them is called."""
+    return (words if isinstance(words, str) else words.pattern)[:80]
+
+
 def check_refusal(call: Callable[[], Any], words: Words, longest: int = 600) -> None:
-    """``call`` ends in a ReshardError that says ``words``: a text, or a pattern to search for."""
+    """``call`` ends in a ReshardError that says ``words``."""
     with pytest.raises(rl.ReshardError) as refusal:
         call()
     text = str(refusal.value)
-    said = words in text if isinstance(words, str) else words.search(text)
-    assert said, f"{words!r} is not said by {text!r}"
+    assert says(text, words), f"{words!r} is not said by {text!r}"
     assert len(text) < longest
 
 
 def bad_calls(table: dict[str, Iterable[Refusal]]) -> pytest.MarkDecorator:
     """A test of ``call`` and ``words`` for every refusal of ``table``, by what refuses."""
     rows = [
-        pytest.param(call, words, id=f"{subject}: {getattr(words, 'pattern', words)}"[:100])
+        pytest.param(call, words, id=f"{subject}: {name_of(words)}")
         for subject, refusals in table.items()
         for call, words in refusals
     ]

@@ -136,12 +136,6 @@ def test_levels_that_delay_weights_do(monkeypatch):
     assert seen == [True]
 
 
-@pytest.mark.parametrize("transfer", [0, -1, float("nan"), float("inf"), "0.4", None])
-def test_transfers_that_take_no_time(transfer):
-    with pytest.raises(rl.ReshardError, match="transfer must be a share of forward_s above 0"):
-        overlap_levels(transfer)
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -156,9 +150,3 @@ def test_levels_that_cannot_be_measured_start_no_cluster(monkeypatch, options, t
     monkeypatch.setattr("reshard_lab.paper.overlap.fastest_emulation", None)
     with pytest.raises(rl.ReshardError, match=text):
         overlap_levels(**options)
-
-
-@pytest.mark.parametrize("transfer", [1e-9, 1e9])
-def test_transfers_of_too_little_or_too_much_say_what_fits(transfer):
-    with pytest.raises(rl.ReshardError, match=r"give a transfer .* between 8 KiB and 256 MiB"):
-        overlap_levels(transfer, on=rl.EmulatedCluster(4, 2))

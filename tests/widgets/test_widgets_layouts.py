@@ -199,11 +199,6 @@ def test_larger_meshes_get_hosts_of_the_same_kind():
     assert "lower bound</b>&nbsp;81.92 us" in made.facts.value.replace("µ", "u")
 
 
-def test_a_unit_task_that_is_not_there_is_refused():
-    with pytest.raises(rl.ReshardError, match="highlight must be at most 3, not 4"):
-        widgets.layout_explorer(highlight=4)
-
-
 def test_shown_twice_it_is_the_same():
     one, two = widgets.layout_explorer(), widgets.layout_explorer()
     assert repr(one) == repr(two) and one.figure == two.figure

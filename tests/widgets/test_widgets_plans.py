@@ -196,19 +196,6 @@ def test_the_table_lists_the_deliveries_of_all_plans():
     assert rows[1][-1] == "waits: NIC of host 2 busy with task 0"
 
 
-@pytest.mark.parametrize("count", [0, 4])
-def test_one_to_three_methods(count):
-    with pytest.raises(rl.ReshardError, match=f"one to 3 methods to compare, not {count}"):
-        widgets.plan_explorer(methods=[("broadcast", "auto")] * count)
-
-
-def test_methods_are_checked_before_anything_is_planned():
-    with pytest.raises(rl.ReshardError, match="unknown strategy 'brodcast'"):
-        widgets.plan_explorer(methods=[("brodcast", "naive")])
-    with pytest.raises(rl.ReshardError, match="unknown scheduler 'best'"):
-        widgets.plan_explorer(methods=[("broadcast", "best")])
-
-
 def test_all_rows_of_all_plans_are_there_to_export():
     cluster = rl.Cluster(hosts=8, devices_per_host=4)
     layouts = rl.Layout(cluster.mesh((16,)), "S0R"), rl.Layout(cluster.mesh((16,), 4), "RS0")
