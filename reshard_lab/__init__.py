@@ -11,6 +11,7 @@ from reshard_lab.layout import Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.planning import Plan, plan
 from reshard_lab.planning.nics import Gantt, Traffic
+from reshard_lab.plots.records import record_html
 from reshard_lab.resharding import ReshardingTask, UnitTask
 from reshard_lab.runtime import EmulatedCluster, Measurement, execute, run
 from reshard_lab.simulation import Calibration, Timeline, calibrate, simulate
@@ -41,12 +42,6 @@ __all__ = [
 ]
 
 
-def _repr_html(record: object) -> str | None:
-    from reshard_lab.plots.records import record_html  # pictures load when one is looked at
-
-    return record_html(record)
-
-
 # Records know nothing of the pictures on the floor above them. This file, which stands above all
 # floors, lets them show theirs in a notebook.
 _RECORDS: tuple[Any, ...] = (
@@ -54,4 +49,4 @@ _RECORDS: tuple[Any, ...] = (
     *(pipeline.PipelineTimeline, TrainingRun),
 )
 for _record in _RECORDS:
-    _record._repr_html_ = _repr_html
+    _record._repr_html_ = record_html

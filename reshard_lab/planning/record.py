@@ -130,7 +130,7 @@ class PlanRecord:
         return lower_bound_s(self.tasks)
 
     def staged_ends(self) -> Iterator[StagedEnd]:
-        """Every end of every hop that stages bytes; none in a ``signal`` self."""
+        """Every end of every hop that stages bytes; none in a ``signal`` plan."""
         if not self.delivers:
             return
         have = [task.src.boxes(task.shape) for task in self.tasks]
