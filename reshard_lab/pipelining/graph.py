@@ -48,7 +48,6 @@ class Graph(NamedTuple):
     the first is the op that makes the data."""
 
     def before(self, item: int) -> list[int]:
-        """The items that must have ended before ``item`` starts."""
         return self.after[self.first[item] : self.first[item + 1]]
 
     def computed(self) -> Iterator[tuple[int, StageOp, int]]:

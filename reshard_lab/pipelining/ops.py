@@ -30,8 +30,6 @@ _SHOWN = 3  # faults named in a message
 
 
 class StageOp(NamedTuple):
-    """One operation of a stage."""
-
     kind: str
     """``"F"``, ``"B"``, ``"I"`` or ``"W"``."""
     microbatch: int
@@ -57,17 +55,14 @@ class OpLists(NamedTuple):
 
     @property
     def stages(self) -> int:
-        """Number of stages."""
         return len(self.ops)
 
     @property
     def model_chunks(self) -> int:
-        """Number of model chunks over all stages."""
         return len(self.ops) * self.chunks
 
     @property
     def trains(self) -> bool:
-        """Whether there is any backward."""
         return any(op.kind != FORWARD for ops in self.ops for op in ops)
 
 

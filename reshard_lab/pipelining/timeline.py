@@ -77,7 +77,6 @@ class PipelineRecord:
 
     @property
     def stages(self) -> int:
-        """Number of stages."""
         return self.lists.stages
 
 

@@ -112,7 +112,6 @@ def u_transformer(size: str = "1B", recompute: bool = False, **changes: Any) -> 
 
 
 def _add_layers(net: _LayerBuilder, channels: int) -> None:
-    """All layers of the model: down, the middle, up."""
     last = len(_LEVELS) - 1
     for number, (width, attends) in enumerate(_LEVELS):
         if number == 0:
@@ -175,7 +174,6 @@ class _LayerBuilder:
         self._begin_layer()
 
     def shape(self, of: _FeatureMap) -> tuple[int, ...]:
-        """Of a map, for one microbatch."""
         return self.samples, of.channels, of.side, of.side
 
     def _elements(self) -> int:

@@ -55,7 +55,7 @@ def keep(elements: int, split: bool = False) -> Cost:
 
 
 def norm(elements: int, channels: int, split: bool = False) -> Cost:
-    """ModelPart or group normalisation: scale and shift a channel; keeps its input."""
+    """Layer or group normalisation: scale and shift a channel; keeps its input."""
     return keep(elements, split)._replace(parameters=2 * channels)
 
 

@@ -50,7 +50,6 @@ def all_reduce(tensor: Any, group: Any, deadline: Deadline) -> None:
 
 
 def barrier(what: str, group: Any, deadline: Deadline) -> None:
-    """Wait for all devices of a group."""
     options = need("torch.distributed", "run", "training").BarrierOptions()
     _wait(what, group.barrier, options, deadline)
 
@@ -135,7 +134,6 @@ class TensorParallel:
         return parameter if cut is None else parameter.chunk(self.size, cut)[self.rank]
 
     def all_reduce(self, tensor: Any) -> None:
-        """Sum a tensor over the group, in place."""
         assert self.deadline is not None
         all_reduce(tensor, self.group, self.deadline)
 
@@ -170,7 +168,6 @@ def linear_map(
 
 @lru_cache(maxsize=1)
 def _linear_map() -> Any:
-    """The autograd function of a map and its transpose; torch is needed to define it."""
     function: Any = need("torch", "run", "training").autograd.Function
 
     class LinearMap(function):

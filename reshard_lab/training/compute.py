@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from reshard_lab.errors import ReshardError, need
 from reshard_lab.pipelining.ops import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, StageOp
 from reshard_lab.runtime.calls import CallState, Deadline
@@ -29,7 +31,6 @@ class StepTensors(CallState):
         self._tensors: TensorValues = {}
 
     def put(self, key: TensorKey, tensor: Any) -> None:
-        """Leave a tensor for whoever needs it."""
         with self.update():
             self._tensors[key] = tensor
 
@@ -81,7 +82,6 @@ class Compute:
             g.copy_(total.view_as(g))
 
     def learn(self, rate: float) -> None:
-        """Take a step of gradient descent."""
         with self.torch.no_grad():
             for name, p in self.parameters.items():
                 p -= rate * self.gradients[name]
@@ -90,9 +90,10 @@ class Compute:
 class TorchCompute(Compute):
     """Activations, gradients and losses, computed by torch."""
 
-    def __init__(self, rank: StageRank, tp: TensorParallel) -> None:
+    def __init__(self, rank: StageRank, group: Any) -> None:
         super().__init__(rank)
-        self.tp, self.model, config = tp, rank.config.model, rank.config
+        self.model, config = rank.config.model, rank.config
+        self.tp = tp = TensorParallel(group, rank.tensor_rank, len(rank.tensor_parallel))
         unsharded = self.model.initial_parameters(config.seed)
         self.parameters = {
             name: tp.shard(unsharded[name], p.cut).clone().requires_grad_()
@@ -106,7 +107,6 @@ class TorchCompute(Compute):
             self.boxes.append(boundary_box(group, rank.tensor_rank, shape))
 
     def begin(self, deadline: Deadline) -> None:
-        """Begin a step, without gradients or losses."""
         self.tp.deadline = deadline
         self.gradients = {name: self.torch.zeros_like(p) for name, p in self.parameters.items()}
         self.loss = 0.0
@@ -139,30 +139,26 @@ class TorchCompute(Compute):
         return outputs
 
     def _backward(self, op: StageOp, chunk: int, inputs: TensorValues) -> TensorValues:
-        at = chunk, op.microbatch
+        at, half = (chunk, op.microbatch), op.kind == INPUT_GRADIENT
         leaves, results = self._saved[at]
         came = self._output_gradients.pop(at, list(inputs.values()))
         if chunk == len(self.config.chunk_layers) - 1:
             came = [self.torch.ones_like(results[0])]
+        numbers, names = self.rank.inputs(chunk, True), []
         if op.kind == WEIGHT_GRADIENT:
-            leaves = []
-        names = list(self.model.params(self.config.chunk_layers[chunk]))
-        if op.kind == INPUT_GRADIENT:
-            names, self._output_gradients[at] = [], came
+            leaves, numbers = [], []
+        if half:
+            self._output_gradients[at] = came
         else:
+            names = list(self.model.params(self.config.chunk_layers[chunk]))
             del self._saved[at]
         wanted = [*leaves, *(self.parameters[name] for name in names)]
-        gradients: tuple[Any, ...] = ()
-        if wanted:
-            gradients = self.torch.autograd.grad(
-                results, wanted, came, retain_graph=op.kind == INPUT_GRADIENT
-            )
+        grad = self.torch.autograd.grad
+        gradients = grad(results, wanted, came, retain_graph=half) if wanted else ()
         for name, gradient in zip(names, gradients[len(leaves) :], strict=True):
             self.gradients[name] += gradient
         outputs: TensorValues = {}
-        for n, gradient in zip(
-            self.rank.inputs(chunk, True), gradients[: len(leaves)], strict=False
-        ):
+        for n, gradient in zip(numbers, gradients[: len(leaves)], strict=True):
             self._check(gradient, op, f"gradient {self.config.boundary_tensors[n].name}")
             outputs[TensorKey(n, False, op.microbatch)] = gradient.contiguous()
         return outputs
@@ -180,8 +176,8 @@ class TorchCompute(Compute):
 
 
 class PacedCompute(Compute):
-    """A sleep for every op; the tensors that move are real in size. Every element is where it
-    stands in its tensor plus a number of the tensor's own, so what goes astray shows.
+    """A sleep for every op; tensors of real size move. Every element is where it stands in its
+    tensor plus a number of the tensor's own, so what goes astray shows.
     """
 
     def __init__(self, rank: StageRank, delivers: bool) -> None:
@@ -194,10 +190,9 @@ class PacedCompute(Compute):
             for number, tensor in enumerate(self.config.boundary_tensors)
             if rank.stage in self.config.stages_of(tensor)
         }
-        """Where each element of this device's box stands, by boundary tensor from or to here."""
+        """By boundary tensor from or to here: where each element of this device's box stands."""
 
     def begin(self, deadline: Deadline) -> None:
-        """Begin a step; nothing in it can be late but what comes."""
         self.step += 1
 
     def result(self, op: StageOp, chunk: int, inputs: TensorValues) -> TensorValues:
@@ -214,10 +209,8 @@ class PacedCompute(Compute):
 
     def _pattern(self, shape: tuple[int, ...]) -> Any:
         box = self.config.layouts[self.rank.stage].boxes(shape)[self.rank.device]
-        at = self.torch.zeros((), dtype=self.torch.int64)
-        for (lo, hi), size in zip(box, shape, strict=True):
-            at = at.unsqueeze(-1) * size + self.torch.arange(lo, hi)
-        return (at % _PRIME).float()
+        at = np.ravel_multi_index(np.ix_(*(range(lo, hi) for lo, hi in box)), shape)
+        return self.torch.from_numpy(at % _PRIME).float()
 
     def _expected(self, key: TensorKey) -> Any:
         tensor, forward, microbatch = key

@@ -16,7 +16,7 @@ from reshard_lab.mesh import Mesh
 from reshard_lab.pipelining.graph import Graph, build
 from reshard_lab.pipelining.loads import BoundaryTensor, Load
 from reshard_lab.pipelining.ops import FORWARD, Checked, StageOp, check, even_ranges
-from reshard_lab.training.models import MODELS, Model, Transformer, UNet
+from reshard_lab.training.models import MODELS, LayeredModel, Transformer, UNet
 
 
 class TensorKey(NamedTuple):
@@ -57,24 +57,21 @@ class TrainingConfig:
     """By boundary tensor, the plans that carry it and its gradient; None: they stay on a stage."""
 
     def to_json(self) -> str:
-        """As text, for the devices."""
         name = next(name for name, kind in MODELS.items() if isinstance(self.sizes, kind))
         return json.dumps(asdict(self) | {"sizes": [name, asdict(self.sizes)]})
 
     @classmethod
     def from_json(cls, text: str) -> TrainingConfig:
-        """What ``to_json`` wrote."""
         fields = json.loads(text)
         name, sizes = fields["sizes"]
         return cls(**fields | {"sizes": MODELS[name](**sizes)})
 
     @cached_property
-    def model(self) -> Model:
+    def model(self) -> LayeredModel:
         return self.sizes.build()
 
     @cached_property
     def checked(self) -> Checked:
-        """The schedule, read."""
         return check(self.schedule)
 
     @property
@@ -128,15 +125,12 @@ class TrainingConfig:
         return tuple(sorted(d for layout in self.layouts for d in layout.mesh.devices))
 
     def stage_of(self, device: int) -> int:
-        """The stage of a device."""
         return next(s for s, at in enumerate(self.layouts) if device in at.mesh.devices)
 
     def stages_of(self, tensor: BoundaryTensor) -> tuple[int, int]:
-        """The stages that a boundary tensor goes from and to."""
         return tensor.from_stage % self.stages, tensor.to_stage % self.stages
 
     def layers_of(self, stage: int) -> list[int]:
-        """Layers of all model chunks on a stage."""
         return [n for layers in self.chunk_layers[stage :: self.stages] for n in layers]
 
     @cached_property
@@ -159,7 +153,6 @@ class TrainingConfig:
         return build(self.checked, loads, self.boundary_tensors, moves, self.overlap)
 
     def key(self, item: int) -> TensorKey:
-        """What a transfer carries."""
         op = self.graph.ops[item]
         return TensorKey(self.graph.tensors[item], op.kind == FORWARD, op.microbatch)
 
@@ -171,7 +164,6 @@ class TrainingConfig:
         return self.tensor_text(self.key(item))
 
     def tensor_text(self, key: TensorKey) -> str:
-        """A boundary tensor or its gradient, in words."""
         kind = "activation" if key.forward else "gradient"
         return f"{kind} {self.boundary_tensors[key.tensor].name} of microbatch {key.microbatch}"
 
@@ -189,7 +181,6 @@ class StageRank(NamedTuple):
 
     @classmethod
     def of(cls, config: TrainingConfig, device: int) -> StageRank:
-        """That of ``device``."""
         stage = config.stage_of(device)
         kinds = parallel_groups(config.layouts[stage])
         groups = [next(group for group in groups if device in group) for groups in kinds]
@@ -197,11 +188,9 @@ class StageRank(NamedTuple):
 
     @property
     def tensor_rank(self) -> int:
-        """Its index in its tensor-parallel group."""
         return self.tensor_parallel.index(self.device)
 
     def model_chunk(self, op: StageOp) -> int:
-        """The model chunk that an op of the stage works on."""
         return op.chunk * self.config.stages + self.stage
 
     def inputs(self, chunk: int, forward: bool) -> list[int]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from reshard_lab.runtime.context import resolve_rank
 from reshard_lab.runtime.measure import cpu_ticks
 from reshard_lab.runtime.process import Progress
 from reshard_lab.runtime.rank import plan_group
-from reshard_lab.training.collectives import ProcessGroups, TensorParallel, barrier
+from reshard_lab.training.collectives import ProcessGroups, barrier
 from reshard_lab.training.compute import (
     Compute,
     PacedCompute,
@@ -70,8 +70,8 @@ def execute(
 
 
 class TransferNotes:
-    """Notes of transfers, several of which may be under way on a lane, a thread each: the one that
-    has been so for longest is noted, and only when there is none the last that is over.
+    """Notes of transfers, a thread each: of those under way on a lane the one that has been so for
+    longest is noted, and only when there is none the last that is over.
     """
 
     def __init__(self, note: Note) -> None:
@@ -80,16 +80,14 @@ class TransferNotes:
         self._items: dict[str, list[int]] = {"send": [], "recv": []}
 
     def begin(self, lane: str, item: int) -> None:
-        """Note that a transfer begins."""
         with self._lock:
             self._items[lane].append(item)
             self.note(lane, self._items[lane][0], RUNS)
 
     def end(self, lane: str, item: int) -> None:
-        """Note that a transfer is over."""
         with self._lock:
-            self._items[lane].remove(item)
             left = self._items[lane]
+            left.remove(item)
             self.note(lane, left[0] if left else item, RUNS if left else OVER)
 
 
@@ -139,6 +137,8 @@ class StepRecord(NamedTuple):
 class StepExecutor:
     """One device's ops and transfers, step by step."""
 
+    compute: Compute
+
     def __init__(
         self, rank: StageRank, groups: StageGroups, folder: Path, note: Note, deadline: Deadline
     ) -> None:
@@ -146,23 +146,20 @@ class StepExecutor:
         self.transfer_notes = TransferNotes(note)
         self.plans = self._plans(folder, deadline)
         if self.config.paced is None:
-            tp = TensorParallel(groups.tensor_parallel, rank.tensor_rank, len(rank.tensor_parallel))
-            self.compute: Compute = TorchCompute(rank, tp)
+            self.compute = TorchCompute(rank, groups.tensor_parallel)
         else:
             self.compute = PacedCompute(rank, all(plan.delivers for plan in self.plans.values()))
 
     def _plans(self, folder: Path, deadline: Deadline) -> dict[tuple[int, bool], Plan]:
         """By boundary tensor and direction, this device's plans; agreed on with their devices."""
         plans: dict[tuple[int, bool], Plan] = {}
-        read: dict[int, Plan] = {}
+        read = lru_cache(maxsize=None)(Plan.from_json)
         for tensor, numbers in enumerate(self.config.plan_numbers):
             ends = self.config.stages_of(self.config.boundary_tensors[tensor])
             for forward, number in zip((True, False), numbers, strict=True):
                 if number is None or self.rank.stage not in ends:
                     continue
-                if number not in read:
-                    read[number] = Plan.from_json(folder / PLAN.format(number))
-                plan = plans[tensor, forward] = read[number]
+                plan = plans[tensor, forward] = read(folder / PLAN.format(number))
                 group, ranks = self.groups.links[ends if forward else ends[::-1]]
                 plan_group(plan, resolve_rank(plan, group, ranks), deadline)
         return plans
@@ -176,14 +173,9 @@ class StepExecutor:
         tensors = StepTensors(Deadline(config.timeout_s))
         self.compute.begin(tensors.deadline)
         began = time.monotonic()
-        execute(
-            config.graph,
-            self.rank.stage,
-            config.overlap,
-            tensors,
-            partial(self._op, tensors=tensors, times=times),
-            partial(self._transfer, tensors=tensors, times=times),
-        )
+        op = partial(self._op, tensors=tensors, times=times)
+        transfer = partial(self._transfer, tensors=tensors, times=times)
+        execute(config.graph, self.rank.stage, config.overlap, tensors, op, transfer)
         self.compute.finish(self.groups.data_parallel, tensors.deadline)
         return StepRecord(began, time.monotonic(), times[0], times[1], self.compute.loss)
 
@@ -200,7 +192,6 @@ class StepExecutor:
         self.note("copy", item, OVER)
 
     def _transfer(self, item: int, tensors: StepTensors, times: np.ndarray) -> None:
-        """This device's end of a transfer."""
         graph, key = self.config.graph, self.config.key(item)
         link = graph.stages[item], graph.targets[item]
         group, ranks = self.groups.links[link]

@@ -49,7 +49,7 @@ class Layer(NamedTuple):
     """Number of the layer whose skip it takes."""
 
 
-class Model(NamedTuple):
+class LayeredModel(NamedTuple):
     """Layers in order, the data they learn from, and the loss behind the last of them."""
 
     layers: tuple[Layer, ...]
@@ -136,8 +136,7 @@ class Transformer:
                 "number of channels"
             )
 
-    def build(self) -> Model:
-        """The model."""
+    def build(self) -> LayeredModel:
         h, t, v = self.hidden, self.sequence, self.vocabulary
         table, places = Param("table", (v, h), std=1.0), Param("places", (t, h), std=1.0)
         query, key, value = (_affine(name, h, h, 0) for name in ("query", "key", "value"))
@@ -157,7 +156,9 @@ class Transformer:
             *(Layer(f"block{i}", block, run, (t, h)) for i in range(self.blocks)),
             Layer("head", (*_norm("norm", h), *_affine("out", h, v)), _head, (t, v)),
         )
-        return Model(layers, self.heads, "heads", partial(_tokens, shape=(t, v)), _cross_entropy, t)
+        return LayeredModel(
+            layers, self.heads, "heads", partial(_tokens, shape=(t, v)), _cross_entropy, t
+        )
 
 
 def _embed(tp: TensorParallel, p: Tensors, tokens: Any, skip: Any) -> Any:
@@ -231,8 +232,7 @@ class UNet:
                 f"{2**self.levels} above it"
             )
 
-    def build(self) -> Model:
-        """The model."""
+    def build(self) -> LayeredModel:
         widths = [self.channels * 2**i for i in range(self.levels)]
         above = [widths[0], *widths[:-1]]
 
@@ -252,7 +252,7 @@ class UNet:
         outer = image(self.colours, 0)
         layers.append(Layer("out", conv(widths[0], self.colours), _convolution, outer))
         data, terms = partial(_images, shape=outer), math.prod(outer)
-        return Model(tuple(layers), self.groups, "groups of channels", data, _mse, terms)
+        return LayeredModel(tuple(layers), self.groups, "groups of channels", data, _mse, terms)
 
 
 def _residual_params(inner: int, outer: int) -> tuple[Param, ...]:

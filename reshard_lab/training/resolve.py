@@ -8,13 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import (
-    ReshardError,
-    check_choice,
-    check_int,
-    check_type,
-    must_be,
-)
+from reshard_lab.errors import ReshardError, check_choice, check_int, check_type, must_be
 from reshard_lab.mesh import Mesh
 from reshard_lab.pipelining.loads import Times, reverse
 from reshard_lab.pipelining.ops import check as check_schedule
@@ -119,8 +113,7 @@ def resolve_schedule(
 def default_stages(count: int, model: Transformer | UNet) -> list[tuple[Mesh | Sequence[int], str]]:
     """Two devices a stage, by turns data-parallel and tensor-parallel."""
     rest = "R" * len(model.build().layers[0].out)
-    kinds: list[tuple[Mesh | Sequence[int], str]] = [((2, 1), f"S0{rest}"), ((1, 2), f"R{rest}")]
-    return [kinds[stage % 2] for stage in range(count)]
+    return [((1, 2), f"R{rest}") if stage % 2 else ((2, 1), f"S0{rest}") for stage in range(count)]
 
 
 def place_stages(stages: Stages, cluster: Cluster | None) -> tuple[list[Mesh], Cluster]:
@@ -140,13 +133,12 @@ def place_stages(stages: Stages, cluster: Cluster | None) -> tuple[list[Mesh], C
             meshes.append(cluster.mesh(shape, first_host=host))
             host += -(-size // cluster.devices_per_host)
     stage_of: dict[int, int] = {}
-    for number, mesh in enumerate(meshes):
-        for device in mesh.devices:
-            if stage_of.setdefault(device, number) != number:
-                raise ReshardError(
-                    f"device {device} is in stages {stage_of[device]} and {number}; a device "
-                    "belongs to one stage"
-                )
+    for number, device in ((n, device) for n, mesh in enumerate(meshes) for device in mesh.devices):
+        if stage_of.setdefault(device, number) != number:
+            raise ReshardError(
+                f"device {device} is in stages {stage_of[device]} and {number}; a device belongs "
+                "to one stage"
+            )
     return meshes, cluster
 
 
@@ -172,20 +164,17 @@ def check_config(config: TrainingConfig) -> None:
         )
     ranks = {len(t.shape) for t in config.boundary_tensors} or {len(model.layers[0].out) + 1}
     for stage, layout in enumerate(config.layouts):
-        for dims in ranks:
-            if layout.spec.ndim != dims:
-                raise ReshardError(
-                    f"spec '{layout.spec}' of stage {stage} has {layout.spec.ndim} tokens, but its "
-                    f"boundary tensors have {dims} dimensions, samples first; give one token a "
-                    "dimension"
-                )
-        boxes = layout.boxes([config.samples] + [1] * (layout.spec.ndim - 1))
-        empty = [device for device, box in boxes.items() if box[0][0] == box[0][1]]
-        if empty:
+        spec = f"spec '{layout.spec}' of stage {stage}"
+        for dims in ranks - {layout.spec.ndim}:
             raise ReshardError(
-                f"spec '{layout.spec}' of stage {stage} leaves device {empty[0]} no sample of a "
-                f"microbatch of {config.samples}; use a larger batch, fewer microbatches, or cut "
-                "samples over fewer devices"
+                f"{spec} has {layout.spec.ndim} tokens, but its boundary tensors have {dims} "
+                "dimensions, samples first; give one token a dimension"
+            )
+        boxes = layout.boxes([config.samples] + [1] * (layout.spec.ndim - 1))
+        for device in (device for device, box in boxes.items() if box[0][0] == box[0][1]):
+            raise ReshardError(
+                f"{spec} leaves device {device} no sample of a microbatch of {config.samples}; "
+                "use a larger batch, fewer microbatches, or cut samples over fewer devices"
             )
         size = len(parallel_groups(layout)[0][0])
         if config.paced is None and model.parts % size:
@@ -204,8 +193,8 @@ def resolve_pace(
         return None
     if not isinstance(compute, Paced):
         raise must_be("compute", "'real' or a Paced(...)", compute)
-    paced, lists = compute, check_schedule(schedule).lists
-    loads = compute_loads(lists, paced.forward_s, paced.backward_s, paced.weight_s)
+    lists = check_schedule(schedule).lists
+    loads = compute_loads(lists, compute.forward_s, compute.backward_s, compute.weight_s)
     seconds = {k: [loads[k, p].duration_s for p in range(lists.model_chunks)] for k in "FBIW"}
     longest = max(s for of_kind in seconds.values() for s in of_kind)
     if longest > timeout_s:
@@ -240,8 +229,6 @@ def with_plans(
             task = ReshardingTask(tensor.shape, "float32", src, dst, cluster)
             chunks = max(1, min(_CHUNKS, task.nbytes // _CHUNK_BYTES))
             there = plan(task, strategy, chunks=chunks, seed=config.seed)
-            back = reverse(there)
-            assert isinstance(back, Plan)
-            plans += [there, back]
+            plans += [there, reverse(there)]
         numbers.append(known[key])
     return replace(config, plan_numbers=numbers), plans

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reshard_lab.errors import ReshardError
-from reshard_lab.pipelining.graph import Graph, carry_out
+from reshard_lab.pipelining.graph import carry_out
 from reshard_lab.pipelining.loads import Load, transfer_load
 from reshard_lab.pipelining.timeline import PipelineTimeline
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.measure import Timed
 from reshard_lab.runtime.pool import Reports
-from reshard_lab.training.config import StageRank, TrainingConfig, parallel_groups
+from reshard_lab.training.config import TrainingConfig, parallel_groups
 from reshard_lab.training.executor import RESULT, UNCUT
 from reshard_lab.training.models import Transformer, UNet
 from reshard_lab.units import format_seconds
@@ -83,7 +83,7 @@ class TrainingRun(Timed):
         )
 
 
-class Results(NamedTuple):
+class DeviceResults(NamedTuple):
     """What the devices saved and said."""
 
     devices: dict[int, Arrays]
@@ -102,7 +102,7 @@ class StepTimes(NamedTuple):
     ends: np.ndarray
 
 
-def read_results(config: TrainingConfig, folder: Path, reports: Reports) -> Results:
+def read_results(config: TrainingConfig, folder: Path, reports: Reports) -> DeviceResults:
     """What the devices saved in the pool's folder, which is then rid of it."""
 
     def read(name: str) -> Arrays:
@@ -113,49 +113,62 @@ def read_results(config: TrainingConfig, folder: Path, reports: Reports) -> Resu
 
     devices = {device: read(RESULT.format(device)) for device in config.devices}
     timed = [r["cpu"] for of_device in reports.values() for r in of_device[1 + config.warmup :]]
-    return Results(devices, read(UNCUT) if config.reference else None, timed)
+    return DeviceResults(devices, read(UNCUT) if config.reference else None, timed)
 
 
 def gather_run(
     config: TrainingConfig,
     plans: list[Plan],
     strategy: str,
-    results: Results,
+    results: DeviceResults,
     environment: dict[str, Any],
 ) -> TrainingRun:
     """The record; raises ReshardError if the run does not equal that on a single process."""
     times = step_times(config, results)
+    loads = [transfer_load("plan", plan, strategy) for plan in plans]
     transfers = [
-        tuple(
-            Load(0.0) if n is None else transfer_load("plan", plans[n], strategy) for n in numbers
-        )
-        for numbers in config.plan_numbers
+        (Load(0.0) if a is None else loads[a], Load(0.0) if b is None else loads[b])
+        for a, b in config.plan_numbers
     ]
-    graph = config.graph_with(op_durations(config, times), [(a, b) for a, b in transfers])
+    graph = config.graph_with(op_durations(config, times), transfers)
+    names = tuple(tensor.name for tensor in config.boundary_tensors)
+
+    def timeline(starts: list[float], ends: list[float]) -> PipelineTimeline:
+        lists, overlap = config.checked.lists, config.overlap
+        return PipelineTimeline(lists, overlap, graph, tuple(starts), tuple(ends), names, None)
+
     median = int(np.argsort(times.durations, kind="stable")[(len(times.durations) - 1) // 2])
     starts, ends = (part[median] - times.began[median] for part in (times.starts, times.ends))
-    losses = _losses(config, results)
+    losses: tuple[float, ...] = ()
+    gradients: Arrays = {}
+    pairs: list[GradientPair] = []
     error = None
+    if config.paced is None:
+        # Of the whole batch: the sum over the data-parallel devices of the last stage
+        last = (len(config.chunk_layers) - 1) % config.stages
+        firsts = [group[0] for group in parallel_groups(config.layouts[last])[0]]
+        total = np.sum([results.devices[device]["loss"] for device in firsts], axis=0)
+        losses = tuple(total[config.warmup :].tolist())
+        gradients, pairs = _gradients(config, results)
     if results.uncut is not None:
-        error = compare(_gradient_pairs(config, results), losses, results.uncut["losses"])
-    delivered = all(plan.delivers for plan in plans)
+        error = compare(pairs, losses, results.uncut["losses"])
     return TrainingRun(
         model=config.sizes,
         schedule=config.schedule,
         strategy=strategy,
         compute="real" if config.paced is None else "paced",
         losses=losses,
-        gradients=_gradients(config, results),
+        gradients=gradients,
         max_error=error,
-        verified=error is not None if config.paced is None else delivered,
+        verified=all(p.delivers for p in plans) if config.paced else error is not None,
         times_s=tuple(times.durations.tolist()),
-        timeline=_timeline(config, graph, starts.tolist(), ends.tolist()),
-        simulated=_timeline(config, graph, *carry_out(graph)),
+        timeline=timeline(starts.tolist(), ends.tolist()),
+        simulated=timeline(*carry_out(graph)),
         environment=environment,
     )
 
 
-def step_times(config: TrainingConfig, results: Results) -> StepTimes:
+def step_times(config: TrainingConfig, results: DeviceResults) -> StepTimes:
     """An item starts when all devices that take part have begun it. It ends, an op, when all have
     ended it; a transfer, when all of the target stage have what they need.
     """
@@ -183,38 +196,6 @@ def op_durations(config: TrainingConfig, times: StepTimes) -> dict[tuple[str, in
     return {key: statistics.median(seconds) for key, seconds in measured.items()}
 
 
-def _timeline(
-    config: TrainingConfig, graph: Graph, starts: list[float], ends: list[float]
-) -> PipelineTimeline:
-    names = tuple(tensor.name for tensor in config.boundary_tensors)
-    return PipelineTimeline(
-        config.checked.lists, config.overlap, graph, tuple(starts), tuple(ends), names, None
-    )
-
-
-def _losses(config: TrainingConfig, results: Results) -> tuple[float, ...]:
-    """Of the whole batch: the sum over the data-parallel devices of the last stage."""
-    if config.paced is not None:
-        return ()
-    last = (len(config.chunk_layers) - 1) % config.stages
-    firsts = [group[0] for group in parallel_groups(config.layouts[last])[0]]
-    total = np.sum([results.devices[device]["loss"] for device in firsts], axis=0)
-    return tuple(total[config.warmup :].tolist())
-
-
-def _gradients(config: TrainingConfig, results: Results) -> Arrays:
-    """Whole gradients, in the order of the model's parameters; none if paced."""
-    if config.paced is not None:
-        return {}
-    whole: Arrays = {}
-    for stage, layout in enumerate(config.layouts):
-        saved = [results.devices[device] for device in parallel_groups(layout)[0][0]]
-        for name, p in config.model.params(config.layers_of(stage)).items():
-            shards = [arrays[f"gradient {name}"] for arrays in saved]
-            whole[name] = shards[0] if p.cut is None else np.concatenate(shards, p.cut)
-    return {name: whole[name] for name in config.model.params()}
-
-
 class GradientPair(NamedTuple):
     """A device's gradient of one parameter, beside what it should be."""
 
@@ -226,20 +207,26 @@ class GradientPair(NamedTuple):
     """Largest element of the whole gradient that is expected."""
 
 
-def _gradient_pairs(config: TrainingConfig, results: Results) -> list[GradientPair]:
-    """Every device's gradients."""
-    assert results.uncut is not None
+def _gradients(config: TrainingConfig, results: DeviceResults) -> tuple[Arrays, list[GradientPair]]:
+    """Whole gradients, in the order of the model's parameters, and those of every device."""
+    whole: Arrays = {}
     pairs = []
-    for device in config.devices:
-        rank = StageRank.of(config, device)
-        for name, p in config.model.params(config.layers_of(rank.stage)).items():
-            expected = results.uncut[name]
-            largest = _largest(expected)
-            if p.cut is not None:
-                expected = np.split(expected, len(rank.tensor_parallel), p.cut)[rank.tensor_rank]
-            gradient = results.devices[device][f"gradient {name}"]
-            pairs.append(GradientPair(device, name, gradient, expected, largest))
-    return pairs
+    for stage, layout in enumerate(config.layouts):
+        groups = parallel_groups(layout)[0]
+        for name, p in config.model.params(config.layers_of(stage)).items():
+            for group in groups:
+                shards = [results.devices[device][f"gradient {name}"] for device in group]
+                if group == groups[0]:
+                    whole[name] = shards[0] if p.cut is None else np.concatenate(shards, p.cut)
+                if results.uncut is None:
+                    continue
+                parts = [results.uncut[name]] * len(group)
+                largest = _largest(parts[0])
+                if p.cut is not None:
+                    parts = np.split(parts[0], len(group), p.cut)
+                for device, shard, part in zip(group, shards, parts, strict=True):
+                    pairs.append(GradientPair(device, name, shard, part, largest))
+    return {name: whole[name] for name in config.model.params()}, pairs
 
 
 def compare(pairs: list[GradientPair], losses: tuple[float, ...], expected: np.ndarray) -> float:

@@ -116,14 +116,10 @@ def train(
     pool.check_devices("training run", config.devices)
     config, plans = with_plans(config, strategy, pool.cluster or placed_on)
     files = {PLAN.format(number): plan.to_json() for number, plan in enumerate(plans)}
-    job = PoolJob(
-        "the training run",
-        pool.devices,  # idle ones too: all workers make the process groups
-        {"do": "train"},
-        files | {CONFIG: config.to_json()},
-        config.timeout_s,
-        partial(last_item, config),
-    )
+    files[CONFIG] = config.to_json()
+    devices = pool.devices  # idle ones too: all workers make the process groups
+    last = partial(last_item, config)
+    job = PoolJob("the training run", devices, {"do": "train"}, files, limit, last)
     with pool if isinstance(where, str) else nullcontext():
         results = pool.carry_out(job, partial(read_results, config))
         return gather_run(config, plans, strategy, results, pool.stamp(results.cpu))
@@ -140,17 +136,15 @@ def last_item(config: TrainingConfig, device: int, position: Position | None) ->
     """What a device was doing, in words."""
     if device not in config.devices:
         return "it takes no part in the run"
-    if position is None or position.repeat == 0:
-        return f"it was setting up stage {config.stage_of(device)}"
     stage, steps = config.stage_of(device), config.warmup + config.steps
+    if position is None or position.repeat == 0:
+        return f"it was setting up stage {stage}"
     if position.repeat > steps:
         return (
             f"all steps had been taken, and it was repeating step {position.repeat - steps} of "
             f"{config.steps} alone, for comparison; check=False leaves that out"
         )
-    doing = [
-        f"{_DOING[lane][done]} {config.item_text(item)}"
-        for lane, (item, done) in position.lanes.items()
-    ]
+    lanes = position.lanes.items()
+    doing = [f"{_DOING[lane][done]} {config.item_text(item)}" for lane, (item, done) in lanes]
     what = ", ".join(doing) or "none yet"
     return f"stage {stage}, last operation in step {position.repeat} (warm-ups counted): {what}"

@@ -39,7 +39,7 @@ def noted(began, ended, starts, ends):
 
 
 def times_of(*devices):
-    saved = results.Results(dict(enumerate(noted(*d) for d in devices)), None, [])
+    saved = results.DeviceResults(dict(enumerate(noted(*d) for d in devices)), None, [])
     return results.step_times(small_config(), saved)
 
 
@@ -95,7 +95,7 @@ def run_of(pace_s):
             "ends": np.where(part, starts + pace[:, None], NO),
         }
     return results.gather_run(
-        config, plans, "broadcast", results.Results(found, None, []), {}
+        config, plans, "broadcast", results.DeviceResults(found, None, []), {}
     ), count
 
 
