@@ -22,7 +22,9 @@ _ALIKE = 1e-3
 """A parameter is not fitted if its effect is, but for this part, a mix of those before it."""
 _NO_TIME_S = 1e-10
 """A latency below this is 0: the solver comes no closer to its bound."""
-_ROUNDS = 10
+_OPEN_ROUNDS, _ROUNDS = 3, 10
+"""Rounds in which parameters come and go, as the runs tell them at the values at hand; then they
+only go."""
 
 
 class FittedParameter(NamedTuple):
@@ -179,35 +181,38 @@ def _predict_s(plan: Plan, values: dict[str, float]) -> float:
 
 
 def _fit(
-    runs: Sequence[tuple[Plan, float]], theta: np.ndarray
+    runs: Sequence[tuple[Plan, float]], start: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Parameters, which of them the runs tell, and their standard errors (NaN for the others)."""
+    """Parameters, which of them the runs tell, and their standard errors.
+
+    Those that the runs do not tell are as at the start, their errors NaN.
+    """
     from scipy.optimize import approx_fprime, least_squares
 
     rates = np.isin(PARAMETERS, _RATES)
     least = np.where(rates, 1e-15, 1e-8)
 
-    def errors(x: np.ndarray, fitted: np.ndarray, others: np.ndarray) -> np.ndarray:
+    def errors(x: np.ndarray, fitted: np.ndarray) -> np.ndarray:
         """Relative error of every run, with the fitted parameters at ``x``."""
-        at = others.copy()
+        at = start.copy()
         at[fitted] = x
         values = _values(at)
         return np.array([_predict_s(plan, values) / seconds - 1 for plan, seconds in runs])
 
-    def slopes(x: np.ndarray, fitted: np.ndarray, others: np.ndarray) -> np.ndarray:
+    def slopes(x: np.ndarray, fitted: np.ndarray) -> np.ndarray:
         """(runs, fitted) change of the errors, by small steps up."""
         step = 1e-4 * np.maximum(x, least[fitted])
-        return approx_fprime(x, errors, step, fitted, others).reshape(len(runs), len(x))
+        return approx_fprime(x, errors, step, fitted).reshape(len(runs), len(x))
 
-    every = np.ones(len(theta), dtype=bool)
-    jacobian = slopes(theta, every, theta)
+    theta, every = start, np.ones(len(start), dtype=bool)
+    jacobian = slopes(theta, every)
     fitted = _distinct(jacobian)
-    for _ in range(_ROUNDS):
+    for attempt in range(_ROUNDS):
         solved = least_squares(
             errors,
             theta[fitted],
             slopes,
-            args=(fitted, theta),
+            args=(fitted,),
             bounds=(0, np.inf),
             x_scale=1 / np.linalg.norm(jacobian[:, fitted], axis=0),
             ftol=1e-9,
@@ -215,17 +220,19 @@ def _fit(
             gtol=1e-12,
             max_nfev=60,
         )
-        theta = theta.copy()
+        theta = start.copy()
         theta[fitted] = np.where(rates[fitted] | (solved.x > _NO_TIME_S), solved.x, 0.0)
-        jacobian = slopes(theta, every, theta)
+        jacobian = slopes(theta, every)
         before, fitted = fitted, _distinct(jacobian)
+        if attempt >= _OPEN_ROUNDS:
+            fitted &= before
         if np.array_equal(before, fitted):
             break
     stderr = np.full(len(theta), np.nan)
     spare = len(runs) - int(fitted.sum())
     if spare > 0:  # else no run is left to tell the scatter
         known = jacobian[:, fitted]
-        scatter = float((errors(theta, every, theta) ** 2).sum()) / spare
+        scatter = float((errors(theta, every) ** 2).sum()) / spare
         stderr[fitted] = np.sqrt(np.diag(np.linalg.pinv(known.T @ known)) * scatter)
     return theta, fitted, stderr
 
