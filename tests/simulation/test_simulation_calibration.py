@@ -93,9 +93,7 @@ def test_what_the_runs_do_not_tell_keeps_its_value():
     assert "intra 1.2 Tbit/s (given)" in repr(two)
     odd = rl.calibrate([(fan_out("send_recv", 10), 1.0), (fan_out("signal", 10), 2.0)])
     assert [p.name for p in odd.parameters if p.fitted] == ["overhead"]
-    assert (
-        odd.cluster == GUESS
-    )  # also the NIC, which is told at first, but not from infinite speed on
+    assert odd.cluster == GUESS  # though at first the NIC's speed shows, until it is infinite
 
 
 def test_a_latency_of_nothing_is_fitted_as_zero():
