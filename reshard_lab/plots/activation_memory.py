@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from reshard_lab.plots import svg
 from reshard_lab.plots.pipeline import DrawnPipeline, read_pipelines
@@ -15,13 +15,8 @@ _LINES = (("#0072B2", None), ("#D55E00", "7 4"), ("#009E73", "2 3"), ("#000000",
 """Colour and dashes of the first, second, ... pipeline; after four they repeat."""
 
 
-class MemoryCurve(NamedTuple):
-    """What one stage keeps."""
-
-    steps: Mapping[float, int]
-    """``{from when on, in seconds: how much}``."""
-    peak: int
-    """Also where it lasts for no time at all."""
+Curve: TypeAlias = Sequence[tuple[float, int]]
+"""What one stage keeps: from when on, in seconds, and how much; the last of one time counts."""
 
 
 def draw_memory(timeline: Any, caption: str | None = None) -> svg.Figure:
@@ -29,7 +24,7 @@ def draw_memory(timeline: Any, caption: str | None = None) -> svg.Figure:
 
     timeline:
         as of ``draw_pipeline``. Bytes are shown where every pipeline knows them, else live
-        microbatches (times chunks, where a stage has several pieces of the model).
+        microbatches (times chunks, where a stage has several model chunks).
 
     >>> from reshard_lab import pipeline
     >>> one = pipeline.simulate(pipeline.schedule("1f1b", 2, 4), 1, 2, 0.5)
@@ -38,27 +33,25 @@ def draw_memory(timeline: Any, caption: str | None = None) -> svg.Figure:
     """
     drawn = read_pipelines(timeline)
     sized = all(getattr(one.record, "peak_bytes", None) is not None for one in drawn)
+    text = format_bytes if sized else str
     curves = [_curves(one, sized) for one in drawn]
     unit = "bytes of live activations" if sized else "live microbatches"
     peaks = [
         f"{one.name}: " * bool(one.name)
-        + ", ".join(_text(curve.peak, sized) for curve in stages.values())
+        + ", ".join(text(_peak(curve)) for curve in stages.values())
         for one, stages in zip(drawn, curves, strict=True)
     ]
     shown = f"{unit[0].upper()}{unit[1:]} over time, by stage; peaks: {'; '.join(peaks)}."
-    count = len(set().union(*curves))
-    alt = f"Steps over time, one panel for each of {count} stages: {unit}. Peaks by stage: "
-    alt += f"{'; '.join(peaks)}."
-    return svg.Figure(_svg(drawn, curves, sized, unit, alt), caption or shown, alt)
+    alt = f"Steps over time, one panel for each of {len(set().union(*curves))} stages: {unit}. "
+    alt += f"Peaks by stage: {'; '.join(peaks)}."
+    return svg.Figure(_svg(drawn, curves, text, unit, alt), caption or shown, alt)
 
 
-def _curves(one: DrawnPipeline, sized: bool) -> dict[int, MemoryCurve]:
+def _curves(one: DrawnPipeline, sized: bool) -> dict[int, Curve]:
     """The curve of every stage that has ops; changes at one time are one step."""
     if sized:
-        return {
-            s: _curve([(m.time_s, m.nbytes) for m in entries])
-            for s, entries in enumerate(one.record.memory)
-        }
+        stages = enumerate(one.record.memory)
+        return {s: [(m.time_s, m.nbytes) for m in entries] for s, entries in stages}
     trains = any(event.what in ("backward", "weight gradient") for event in one.events)
     frees = ("backward", "weight gradient") if trains else ("forward",)
     live: dict[int, list[tuple[float, int]]] = {}
@@ -69,22 +62,18 @@ def _curves(one: DrawnPipeline, sized: bool) -> dict[int, MemoryCurve]:
                 entries.append((event.start_s, entries[-1][1] + 1))
             if event.what in frees:
                 entries.append((event.end_s, entries[-1][1] - 1))
-    return {s: _curve(live[s]) for s in sorted(live)}
-
-
-def _curve(entries: Sequence[tuple[float, int]]) -> MemoryCurve:
-    return MemoryCurve(dict(entries), max(value for _, value in entries))
+    return {s: live[s] for s in sorted(live)}
 
 
 def _svg(
     drawn: Sequence[DrawnPipeline],
-    curves: Sequence[Mapping[int, MemoryCurve]],
-    sized: bool,
+    curves: Sequence[Mapping[int, Curve]],
+    text: Callable[[int], str],
     unit: str,
     alt: str,
 ) -> str:
-    peak = max(curve.peak for by_stage in curves for curve in by_stage.values()) or 1
-    top_text = _text(peak, sized)
+    peak = max(_peak(curve) for by_stage in curves for curve in by_stage.values()) or 1
+    top_text = text(peak)
     stages = sorted(set().union(*curves))
     names = svg.widest([f"stage {s}" for s in stages], SIZE)
     before = names + 10 + svg.text_width(top_text, SIZE) + 8
@@ -102,7 +91,7 @@ def _svg(
         here = {i: by_stage[s] for i, by_stage in enumerate(curves) if s in by_stage}
         for i, curve in here.items():
             parts.append(_steps(curve, scale, bottom, _HIGH / peak, i))
-        words = f"peak {', '.join(_text(curve.peak, sized) for curve in here.values())}"
+        words = f"peak {', '.join(text(_peak(curve)) for curve in here.values())}"
         parts.append(svg.label(scale.right + 10, y + _HIGH / 2 + 4, words, SIZE))
         right = max(right, svg.text_width(words, SIZE))
         y = bottom + _GAP
@@ -124,17 +113,18 @@ def _legend(drawn: Sequence[DrawnPipeline], unit: str, left: float) -> tuple[lis
     return parts, x
 
 
-def _steps(curve: MemoryCurve, scale: TimeScale, bottom: float, unit: float, index: int) -> str:
+def _steps(curve: Curve, scale: TimeScale, bottom: float, unit: float, index: int) -> str:
     """The curve as a line of steps, ``unit`` pixels high for each one."""
     color, dashes = _LINES[index % len(_LINES)]
     n = svg.number
     path = ""
-    for time_s, value in curve.steps.items():
+    for time_s, value in dict(curve).items():
         x, y = n(scale.x(time_s)), n(bottom - value * unit)
         path += f"H{x}V{y}" if path else f"M{x} {y}"
     style = {"stroke": color, "stroke_dasharray": dashes, "stroke_width": 2 if dashes else 2.5}
     return svg.path(path, fill="none", **style)
 
 
-def _text(value: int, sized: bool) -> str:
-    return format_bytes(value) if sized else str(value)
+def _peak(curve: Curve) -> int:
+    """Also where it lasts for no time at all."""
+    return max(value for _, value in curve)

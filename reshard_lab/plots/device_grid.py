@@ -47,6 +47,15 @@ class LayoutPanel(NamedTuple):
     """``{device: host}``, where known."""
     highlight: Highlight | None = None
 
+    def does(self, device: int) -> str:
+        """What ``device`` does with the highlighted box; empty if nothing."""
+        return self.highlight.devices.get(device, "") if self.highlight else ""
+
+    def host(self, devices: Iterable[int]) -> str:
+        """The host of ``devices`` in words; empty if they are on several, or it is not known."""
+        hosts = {self.hosts[d] for d in devices} if self.hosts else set()
+        return f"host {hosts.pop()}" if len(hosts) == 1 else ""
+
 
 def layout_panel(
     title: str,
@@ -117,7 +126,10 @@ def device_grid(
     index = {box: i for i, box in enumerate(slices)}
     rows = mesh_rows(shown.mesh, tuple(shown.boxes))
     full = len(rows[0][1]) <= _CARDS[0] and len(shown.boxes) <= _CARDS[1]
-    lines = {d: _box_lines(box) for d, box in shown.boxes.items()}
+    lines = {}  # a box on one line, or on one a dimension
+    for d, box in shown.boxes.items():
+        each = [f"dim {i}: {lo}:{hi}" for i, (lo, hi) in enumerate(box)]
+        lines[d] = [box_text(box)] if svg.text_width(box_text(box), 10.5) <= 110 else each
     small = plane(frame.shape, frame.axes, 80, 64, 20, frame.at)
     size = _CHIP, _CHIP_HIGH
     if full:
@@ -138,31 +150,26 @@ def device_grid(
                 if full:
                     parts += _card(shown, small, x, y, size, device, slices, index, lines[device])
                 else:
-                    parts += _chip(x, y, device, index.get(shown.boxes[device]))
-                    if _does(shown, device):
-                        box = x, y, _CHIP, _CHIP_HIGH
-                        parts.append(svg.inner_outline(*box, _THICK))
+                    parts += numbered_cell(x, y, *size, device, 10, index.get(shown.boxes[device]))
+                    if shown.does(device):
+                        parts.append(svg.inner_outline(x, y, *size, _THICK))
                 x += size[0] + (6 if full else 2)
             right, y = max(right, x), y + size[1] + (8 if full else 2)
         y += 0 if full else 4
     return right, y + 4, parts
 
 
-def _chip(x: float, y: float, device: int, index: int | None) -> list[str]:
-    """A device as its number on the colour of its slice, white if empty."""
-    if index is not None:
-        return numbered_cell(x, y, _CHIP, _CHIP_HIGH, device, 10, index)
-    style = {"fill": svg.PAPER, "stroke": svg.INK, "stroke_dasharray": "3 2"}
-    number = svg.label(x + _CHIP / 2, y + _CHIP_HIGH / 2 + 3.6, str(device), 10, "middle")
-    return [svg.rect(x, y, _CHIP, _CHIP_HIGH, **style), number]
-
-
 def numbered_cell(
-    x: float, y: float, width: float, height: float, device: int, size: float, index: int
+    x: float, y: float, width: float, height: float, device: int, size: float, index: int | None
 ) -> list[str]:
-    """A device as its number on the colour of its slice."""
-    number = svg.centred(x + width / 2, y + height / 2, str(device), size, index)
-    return [svg.cell(x, y, width, height, index), *number]
+    """A device as its number on the colour of its slice; white and dashed without one."""
+    middle, centre = x + width / 2, y + height / 2
+    if index is None:
+        style = {"fill": svg.PAPER, "stroke": svg.INK, "stroke_dasharray": "3 2"}
+        number = svg.label(middle, centre + 0.36 * size, str(device), size, "middle")
+        return [svg.rect(x, y, width, height, **style), number]
+    cell = svg.cell(x, y, width, height, index)
+    return [cell, *svg.centred(middle, centre, str(device), size, index)]
 
 
 def mesh_rows(mesh: Sequence[int], devices: Sequence[int]) -> list[tuple[str, tuple[int, ...]]]:
@@ -207,7 +214,7 @@ def _card(
     """One device: its number, its piece inside the tensor, the box, and whose replica it is."""
     box = shown.boxes[device]
     same = slices.get(box, (device,))
-    does = _does(shown, device)
+    does = shown.does(device)
     dashes = None if same[0] == device else "5 3"
     style: dict[str, Any] = {"stroke_dasharray": dashes, "stroke_width": _THICK if does else None}
     parts = [svg.rect(x, y, *size, fill="none", stroke=svg.INK, rx=4, **style)]
@@ -229,11 +236,6 @@ def _card(
     return parts
 
 
-def _does(shown: LayoutPanel, device: int) -> str:
-    """What ``device`` does with the highlighted box; empty if nothing."""
-    return shown.highlight.devices.get(device, "") if shown.highlight else ""
-
-
 def _replicas(device: int, same: Sequence[int], room: float) -> str:
     """What a card says of the other devices that hold its slice, in ``room`` pixels."""
     if same[0] != device:
@@ -248,19 +250,8 @@ def _row_name(name: str, shown: LayoutPanel, row: Sequence[int], x: float, y: fl
     """What ends at ``x``, left of a row: its place on the mesh, and its host if all share one."""
     if not name and len(shown.mesh) > 1:
         return []
-    parts = [svg.label(x, y, f"row {name}", 11, "end")] if name else []
-    hosts = {shown.hosts[d] for d in row} if shown.hosts else set()
-    if len(hosts) == 1:
-        parts.append(svg.label(x, y + 14, f"host {hosts.pop()}", 11, "end", fill=svg.GREY))
-    return parts
-
-
-def _box_lines(box: Box) -> list[str]:
-    """The box as an index, on one line or one a dimension."""
-    words = box_text(box)
-    if svg.text_width(words, 10.5) <= 110:
-        return [words]
-    return [f"dim {d}: {lo}:{hi}" for d, (lo, hi) in enumerate(box)]
+    host = svg.label(x, y + 14, shown.host(row), 11, "end", fill=svg.GREY)
+    return [svg.label(x, y, f"row {name}" if name else "", 11, "end"), host]
 
 
 def shape_text(sizes: Sequence[int]) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from reshard_lab.boxes import Box, box_text, box_volume, check_shape
+from reshard_lab.boxes import box_text, box_volume, check_shape
 from reshard_lab.errors import check_int, check_type
 from reshard_lab.layout import Layout
 from reshard_lab.plots import svg
@@ -17,12 +17,13 @@ from reshard_lab.plots.device_grid import (
     device_grid,
     devices_text,
     layout_panel,
+    mesh_rows,
     mesh_words,
     shape_text,
     slices_of,
 )
 from reshard_lab.plots.plane import choose_axes, cut_up, plane
-from reshard_lab.resharding import ReshardingTask, UnitTask
+from reshard_lab.resharding import ReshardingTask
 from reshard_lab.units import device_list, table
 
 TEXT_WIDTH = 100
@@ -57,22 +58,26 @@ def draw_layouts(
         number of a unit task whose box, holders and receivers are outlined.
     """
     check_type("task", task, ReshardingTask)
-    unit = None
+    caption = (
+        f"A tensor of shape {shape_text(task.shape)} before and after: "
+        f"{layout_title(task.src)}, then {layout_title(task.dst)}. {_LEGEND}"
+    )
+    marks: list[Highlight | None] = [None, None]
     if highlight is not None:
         unit = task.unit_tasks[check_int("highlight", highlight, 0, len(task.unit_tasks) - 1)]
+        box, senders, receivers = box_text(unit.box), unit.senders, unit.receivers
+        caption += f" Outlined: unit task {highlight}, {box}."
+        words = f"{box} outlined: {devices_text(senders)} may send it"
+        does = {d: "has it already" if d in senders else "receives" for d in receivers}
+        goes = f"{box} outlined: it goes to {devices_text(receivers)}"
+        marks[0] = Highlight(unit.box, dict.fromkeys(senders, "may send"), words)
+        marks[1] = Highlight(unit.box, does, goes)
     ends = (("Source", task.src), ("Destination", task.dst))
-    marks = (None, None) if unit is None else (_holds(unit), _needs(unit))
     shown = [
         layout_panel(f"{name}: {layout_title(layout)}", layout, task.shape, task.cluster, mark)
         for (name, layout), mark in zip(ends, marks, strict=True)
     ]
     alt = _alt(shown, task.shape)
-    caption = (
-        f"A tensor of shape {shape_text(task.shape)} before and after: "
-        f"{layout_title(task.src)}, then {layout_title(task.dst)}. {_LEGEND}"
-    )
-    if unit is not None:
-        caption += f" Outlined: unit task {highlight}, {box_text(unit.box)}."
     return svg.Figure(layout_svg(task.shape, shown, axes, alt), caption, alt)
 
 
@@ -145,17 +150,6 @@ def _draw(
     return max(wide, LEFT + frame.width + 12, 12 + max(texts)), high, parts + drawn
 
 
-def _holds(unit: UnitTask) -> Highlight:
-    words = f"{box_text(unit.box)} outlined: {devices_text(unit.senders)} may send it"
-    return Highlight(unit.box, dict.fromkeys(unit.senders, "may send"), words)
-
-
-def _needs(unit: UnitTask) -> Highlight:
-    does = {d: "has it already" if d in unit.senders else "receives" for d in unit.receivers}
-    words = f"{box_text(unit.box)} outlined: it goes to {devices_text(unit.receivers)}"
-    return Highlight(unit.box, does, words)
-
-
 def _alt(panels: Sequence[LayoutPanel], shape: tuple[int, ...]) -> str:
     held = []
     for p in panels:
@@ -181,39 +175,27 @@ def mesh_text(shown: LayoutPanel) -> str:
       | 0  [0:2] | 1  [2:4] |
       +----------+----------+
     """
-    last = shown.mesh[-1]
     devices = tuple(shown.boxes)
     digits = max(len(str(d)) for d in devices)
-    cells = [
-        f"{d:>{digits}}  {box_text(b) if box_volume(b) else 'empty'}"
+    cells = {
+        d: f"{d:>{digits}}  {box_text(b) if box_volume(b) else 'empty'}"
         for d, b in shown.boxes.items()
-    ]
-    wide = max(map(len, cells))
-    rows = [list(range(i, i + last)) for i in range(0, len(devices), last)]
-    heads = [_head(shown, [devices[i] for i in row]) for row in rows]
-    margin = "  " + " " * max(map(len, heads))
-    if len(margin) + last * (wide + 3) + 1 > TEXT_WIDTH or len(rows) > 32:
-        return "\n".join([shown.title, *_by_slice(shown.boxes)])
-    rule = margin + "+" + ("-" * (wide + 2) + "+") * last
+    }
+    wide = max(map(len, cells.values()))
+    rows = {row: shown.host(row) for _, row in mesh_rows(shown.mesh, devices)}
+    margin = "  " + " " * max(len(host) + 2 if host else 0 for host in rows.values())
+    if len(margin) + shown.mesh[-1] * (wide + 3) + 1 > TEXT_WIDTH or len(rows) > 32:
+        slices = slices_of(shown.boxes).items()
+        by_slice = [(f"  {box_text(b)}", f"devices {device_list(ds)}") for b, ds in slices]
+        empty = [d for d, box in shown.boxes.items() if not box_volume(box)]
+        by_slice += [("  empty", f"devices {device_list(empty)}")] if empty else []
+        return "\n".join([shown.title, *table(by_slice)])
+    rule = margin + "+" + ("-" * (wide + 2) + "+") * shown.mesh[-1]
     lines = [shown.title, rule]
-    for head, row in zip(heads, rows, strict=True):
-        body = "|".join(f" {cells[i]:<{wide}} " for i in row)
-        lines += [f"{'  ' + head:<{len(margin)}}|{body}|", rule]
+    for row, host in rows.items():
+        body = "|".join(f" {cells[d]:<{wide}} " for d in row)
+        lines += [f"{'  ' + host:<{len(margin)}}|{body}|", rule]
     return "\n".join(lines)
-
-
-def _by_slice(boxes: Mapping[int, Box]) -> list[str]:
-    rows = [
-        (f"  {box_text(b)}", f"devices {device_list(ds)}") for b, ds in slices_of(boxes).items()
-    ]
-    empty = [d for d, box in boxes.items() if not box_volume(box)]
-    return table([*rows, *([("  empty", f"devices {device_list(empty)}")] if empty else [])])
-
-
-def _head(shown: LayoutPanel, devices: Sequence[int]) -> str:
-    """Left of a row of the grid: its host, where the whole row is on one."""
-    hosts = {shown.hosts[d] for d in devices} if shown.hosts else set()
-    return f"host {hosts.pop()}  " if len(hosts) == 1 else ""
 
 
 def side_by_side(left: str, right: str, gap: int = 6) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from reshard_lab.cluster import Cluster
@@ -13,7 +13,7 @@ from reshard_lab.simulation.delivery import MovingPart, Snapshot
 LEFT, WIDE = 168.0, 640.0
 """Left edge and width of what is right of the names, shared with the picture over time."""
 MOST_HOSTS, MOST_DEVICES = 8, 8
-_HIGH, _LANE, _GAP, _SIZE = 42.0, 24.0, 26.0, 10
+_TOP, _HIGH, _LANE, _GAP, _SIZE = 8.0, 42.0, 24.0, 26.0, 10
 _SENDER = 116.0
 _HELD = "#56B4E9"
 _COMING = {"fill": "#E69F00", "stroke_dasharray": "2 1.5"}
@@ -40,16 +40,15 @@ class DeviceBox(NamedTuple):
 
 
 def device_boxes(
-    cluster: Cluster, pieces: Sequence[MovingPart], top: float
+    cluster: Cluster, moving: Sequence[MovingPart]
 ) -> tuple[dict[int, DeviceBox], float]:
-    """Where every device stands, below ``top``, and the height of all.
+    """Where every device stands, and the height of all.
 
     Devices that only send are at the left, one row a host with devices that take something in at
     the right. Raises ReshardError for more than can be read.
     """
-    top += 8
-    takes = sorted({p.destination for p in pieces})
-    senders = sorted({p.source for p in pieces} - set(takes))
+    takes = sorted({p.destination for p in moving})
+    senders = sorted({p.source for p in moving} - set(takes))
     rows: dict[int, list[int]] = {}
     for device in takes:
         rows.setdefault(cluster.host_of(device), []).append(device)
@@ -62,27 +61,24 @@ def device_boxes(
     high = len(rows) * (_HIGH + _LANE)
     gap = _GAP if across <= 4 else _GAP / 2
     width = min(150.0, (WIDE - 50 - (across - 1) * gap) / across)
+    top = _TOP + 8 + _LANE
     boxes = {
-        device: DeviceBox(LEFT + i * (width + gap), top + _LANE + r * (_HIGH + _LANE), width, r)
+        device: DeviceBox(LEFT + i * (width + gap), top + r * (_HIGH + _LANE), width, r)
         for r, devices in enumerate(rows.values())
         for i, device in enumerate(devices)
     }
     stack = len(senders) * (_HIGH + 10)
-    first = top + _LANE + max(0.0, (high - _LANE - stack) / 2)
-    boxes |= {
-        d: DeviceBox(12, first + i * (_HIGH + 10), _SENDER, -1) for i, d in enumerate(senders)
-    }
+    first = top + max(0.0, (high - _LANE - stack) / 2)
+    for i, device in enumerate(senders):
+        boxes[device] = DeviceBox(12, first + i * (_HIGH + 10), _SENDER, -1)
     return boxes, max(high, _LANE + stack) + 8
 
 
-def snapshot_parts(
-    cluster: Cluster, pieces: Sequence[MovingPart], now: Snapshot, top: float
-) -> tuple[float, list[str]]:
-    """Height and parts of the picture of one moment."""
-    boxes, high = device_boxes(cluster, pieces, top)
-    nbytes = max((p.stop for p in pieces), default=1)
+def snapshot_parts(cluster: Cluster, boxes: Mapping[int, DeviceBox], now: Snapshot) -> list[str]:
+    """The picture of one moment, with the devices in their ``boxes``."""
+    nbytes = max((stop for ranges in now.held.values() for _, stop in ranges), default=1)
     words = "Blue: the bytes that a device holds; dashed: those on their way, with their number."
-    parts = [svg.label(12, top + 10, words, _SIZE, font_style="italic")]
+    parts = [svg.label(12, _TOP + 10, words, _SIZE, font_style="italic")]
     for device, box in boxes.items():
         coming = [p for p in now.moving if p.destination == device]
         parts += _device(device, box, now.held.get(device, ()), coming, nbytes)
@@ -93,7 +89,7 @@ def snapshot_parts(
             parts.append(svg.label(box.left + box.width + 8, box.middle + 4, words, _SIZE))
     for p in now.moving:
         parts += _arrow(boxes[p.source], boxes[p.destination], str(p.number))
-    return high, parts
+    return parts
 
 
 def _device(

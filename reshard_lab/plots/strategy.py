@@ -1,4 +1,4 @@
-"""One sender to A hosts of B devices over time: which piece reaches whom when (figure 3)."""
+"""One sender to A hosts of B devices over time: which part reaches whom when (figure 3)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from reshard_lab.simulation.delivery import MovingPart, moving_parts, snapshot
 from reshard_lab.units import device_list, format_bytes, format_seconds
 
 MOST_BARS = 256
-"""More pieces than this in all rows of receivers are drawn several to a bar."""
-_MOST_IN_ROW, _FEW_IN_ROW = 24, 16  # pieces, and bars of several, whose numbers fit
+"""More parts than this in all rows of receivers are drawn several to a bar."""
+_MOST_IN_ROW, _FEW_IN_ROW = 24, 16  # parts, and bars of several, whose numbers fit
 _ROW, _GAP, _SIZE, _HOST_GAP = 16.0, 2.0, 10, 7.0
 NAMES = {
     "send_recv": "send/recv",
@@ -25,21 +25,21 @@ NAMES = {
 }
 
 
-class FragmentBar(NamedTuple):
-    """What one row shows between two times: one piece, or several that follow each other."""
+class PartBar(NamedTuple):
+    """What one row shows between two times: one part, or several that follow each other."""
 
     start_s: float
     end_s: float
     first: int
     last: int
-    """Numbers of the first and the last piece in it, in order of time."""
+    """Numbers of the first and the last part in it, in order of time."""
     look: int
     """Number of its colour."""
     inside: bool
     """Whether all of it stays within a host."""
 
 
-DeviceRow = tuple[int, bool, list[FragmentBar]]
+DeviceRow = tuple[int, bool, list[PartBar]]
 """A device, whether its row shows what it sends, and its bars."""
 
 
@@ -54,14 +54,14 @@ def draw_strategy(
         where the time axis ends, to compare pictures; the end of the task, unless given.
     """
     check_type("timeline", timeline, Timeline, "simulation.one_sender makes one")
-    fragments = moving_parts(timeline)
+    moving = moving_parts(timeline)
     end, bound = timeline.duration_s, timeline.plan.lower_bound_s
     for what, time_s in (("at_s", at_s), ("until_s", until_s)):
         if time_s is not None:
             instant(what, time_s)
     scale = TimeScale(LEFT, WIDE, max(end, bound, until_s or 0.0, at_s or 0.0) or 1.0)
-    rows, per = _rows(fragments)
-    words = _reading(fragments) + _thin(rows, scale)
+    rows, per = _rows(moving)
+    words = _reading(moving) + _thin(rows, scale)
     name = NAMES.get(timeline.plan.strategy, timeline.plan.strategy)
     caption = (
         f"{name}: {format_seconds(end)} simulated; one copy through one NIC takes "
@@ -71,8 +71,8 @@ def draw_strategy(
         caption += f" Above: what each device holds after {format_seconds(at_s)}."
     if per > 1:
         words += f" They are many: a bar runs from the first to the last of up to {per} of them."
-    alt = _alt(name, timeline, fragments, at_s)
-    parts, y = _parts(timeline, fragments, at_s, scale, rows)
+    alt = _alt(name, timeline, moving, at_s)
+    parts, y = _parts(timeline, moving, at_s, scale, rows)
     lines, y = svg.note(LEFT, y, words, WIDE)
     drawn = svg.document(_RIGHT + 4, y + 12, parts + lines, alt)
     return svg.Figure(drawn, caption, alt)
@@ -80,19 +80,16 @@ def draw_strategy(
 
 def _parts(
     timeline: Timeline,
-    fragments: Sequence[MovingPart],
+    moving: Sequence[MovingPart],
     at_s: float | None,
     scale: TimeScale,
     rows: Sequence[DeviceRow],
 ) -> tuple[list[str], float]:
     """The snapshot at ``at_s``, the rows and their axis, and where they end."""
     cluster = timeline.cluster
-    device_boxes(cluster, fragments, 0.0)  # raises where there are too many to read
-    parts: list[str] = []
-    top = 42.0
-    if at_s is not None:
-        high, parts = snapshot_parts(cluster, fragments, snapshot(fragments, at_s), 8.0)
-        top = high + 70
+    boxes, high = device_boxes(cluster, moving)  # raises where there are too many to read
+    parts = [] if at_s is None else snapshot_parts(cluster, boxes, snapshot(moving, at_s))
+    top = 42.0 if at_s is None else high + 70
     y, host = top, -1
     bars: list[str] = []
     for device, sends, row in rows:
@@ -105,7 +102,11 @@ def _parts(
         bars += _bars(row, y, scale)
         y += _ROW + _GAP
     if at_s is not None:  # under the bars and their numbers
-        parts += _now(at_s, top, y + 2, scale)
+        x, words = scale.x(at_s), f"now {format_seconds(at_s)}"
+        half = svg.text_width(words, _SIZE) / 2
+        middle = min(max(x, LEFT + half), _RIGHT - half)
+        parts.append(svg.line(x, top - 34, x, y + 6, stroke="#D55E00", stroke_width=1.8))
+        parts.append(svg.label(middle, top - 38, words, _SIZE, "middle"))
     return [*parts, *bars, *_axis(timeline, top, y + 2, scale)], y + 44
 
 
@@ -115,59 +116,54 @@ _THIN = 3.0
 _FAINT = {"stroke_width": 0.5, "stroke_opacity": 0.35}
 
 
-def _rows(fragments: Sequence[MovingPart]) -> tuple[list[DeviceRow], int]:
-    """The rows, from top to bottom, and how many pieces a bar stands for.
+def _rows(moving: Sequence[MovingPart]) -> tuple[list[DeviceRow], int]:
+    """The rows, from top to bottom, and how many parts a bar stands for.
 
     The first rows are of the devices that only send; receivers show what they take in.
     """
     takes: dict[int, list[MovingPart]] = {}
     sends: dict[int, list[MovingPart]] = {}
-    for p in fragments:
+    for p in moving:
         takes.setdefault(p.destination, []).append(p)
-    for p in fragments:
-        if p.source not in takes:
-            sends.setdefault(p.source, []).append(p)
+        sends.setdefault(p.source, []).append(p)
     longest = max((len(row) for row in takes.values()), default=0)
-    per = max(1, len(fragments) // MOST_BARS)
+    per = max(1, len(moving) // MOST_BARS)
     if longest > _MOST_IN_ROW:
         per = max(per, -(-longest // _FEW_IN_ROW))
-    gap = max((p.end_s - p.start_s for p in fragments), default=0.0)
+    gap = max((p.end_s - p.start_s for p in moving), default=0.0)
     while True:
-        bars = {device: _fragment_bars(row, per, gap) for device, row in takes.items()}
+        bars = {device: _part_bars(row, per, gap) for device, row in takes.items()}
         if sum(map(len, bars.values())) <= MOST_BARS or per >= longest:
             break
         per += 1
-    rows = [(d, True, _fragment_bars(row, per, gap)) for d, row in sorted(sends.items())]
+    only = sorted(sends.keys() - takes.keys())
+    rows = [(d, True, _part_bars(sends[d], per, gap)) for d in only]
     return [*rows, *((d, False, bars[d]) for d in sorted(bars))], per
 
 
-def _fragment_bars(row: Sequence[MovingPart], per: int, gap_s: float) -> list[FragmentBar]:
-    """A row's pieces, in order of time; those of one group of ``per`` numbers in one bar.
+def _part_bars(row: Sequence[MovingPart], per: int, gap_s: float) -> list[PartBar]:
+    """A row's parts, in order of time; those of one group of ``per`` numbers in one bar.
 
     Not across more than ``gap_s`` seconds in which nothing comes.
     """
-    if per == 1:
-        return [
-            FragmentBar(p.start_s, p.end_s, p.number, p.number, p.number, p.inside) for p in row
-        ]
     runs: list[list[MovingPart]] = []
     for p in row:
-        before = runs[-1][-1] if runs else None
+        before = runs[-1][-1] if runs and per > 1 else None
         near = before is not None and p.start_s - before.end_s <= gap_s
         if before is not None and near and before.number // per == p.number // per:
             runs[-1].append(p)
         else:
             runs.append([p])
-    return [
-        FragmentBar(
-            *(run[0].start_s, run[-1].end_s, run[0].number, run[-1].number),
-            *(run[0].number // per, all(p.inside for p in run)),
-        )
-        for run in runs
-    ]
+    bars = []
+    for run in runs:
+        first, last = run[0], run[-1]
+        inside = all(p.inside for p in run)
+        ends = first.start_s, last.end_s, first.number, last.number
+        bars.append(PartBar(*ends, first.number // per, inside))
+    return bars
 
 
-def _bars(bars: Sequence[FragmentBar], y: float, scale: TimeScale) -> list[str]:
+def _bars(bars: Sequence[PartBar], y: float, scale: TimeScale) -> list[str]:
     """One row; numbers stand in their bars, or beside those that are too short."""
     parts = []
     groups = _together(bars, scale)
@@ -194,9 +190,9 @@ def _bars(bars: Sequence[FragmentBar], y: float, scale: TimeScale) -> list[str]:
     return parts
 
 
-def _together(bars: Sequence[FragmentBar], scale: TimeScale) -> list[list[FragmentBar]]:
+def _together(bars: Sequence[PartBar], scale: TimeScale) -> list[list[PartBar]]:
     """Bars in groups: those that look like one line share their numbers."""
-    groups: list[list[FragmentBar]] = []
+    groups: list[list[PartBar]] = []
     for bar in bars:
         if groups and scale.x(bar.end_s) - scale.x(groups[-1][0].start_s) < 1.5:
             groups[-1].append(bar)
@@ -208,46 +204,33 @@ def _together(bars: Sequence[FragmentBar], scale: TimeScale) -> list[list[Fragme
 def _axis(timeline: Timeline, top: float, y: float, scale: TimeScale) -> list[str]:
     """The time axis, and the bound and the end as lines through all rows."""
     parts = scale.axis(y)
-    bound, end = timeline.plan.lower_bound_s, timeline.duration_s
-    marks = [(bound, f"one copy {format_seconds(bound)}", {"stroke_dasharray": "5 3"}, 1.5)]
-    marks.append((end, f"end {format_seconds(end)}", {}, 1.0))
+    marks = [("one copy", timeline.plan.lower_bound_s, 1.5, {"stroke_dasharray": "5 3"})]
+    marks.append(("end", timeline.duration_s, 1.0, {}))
     taken = 0.0
-    for at, words, style, width in marks:
-        x, wide = scale.x(at), svg.text_width(words, _SIZE)
-        parts.append(svg.line(x, top - 6, x, y + 4, stroke_width=width, **style))
+    for name, at_s, thick, style in marks:
+        words = f"{name} {format_seconds(at_s)}"
+        x, wide = scale.x(at_s), svg.text_width(words, _SIZE)
+        parts.append(svg.line(x, top - 6, x, y + 4, stroke_width=thick, **style))
         left = min(x - wide / 2, _RIGHT - wide)
         parts.append(svg.label(left, top - (10 if left >= taken else 22), words, _SIZE))
         taken = left + wide + 8
     return parts
 
 
-def _now(at_s: float, top: float, y: float, scale: TimeScale) -> list[str]:
-    """The chosen moment as a line; what is drawn later, bars and their numbers, covers it."""
-    x, words = scale.x(at_s), f"now {format_seconds(at_s)}"
-    half = svg.text_width(words, _SIZE) / 2
-    middle = min(max(x, LEFT + half), _RIGHT - half)
-    line = svg.line(x, top - 34, x, y + 4, stroke="#D55E00", stroke_width=1.8)
-    return [line, svg.label(middle, top - 38, words, _SIZE, "middle")]
-
-
-def _reading(fragments: Sequence[MovingPart]) -> str:
-    total = len({p.number for p in fragments})
-    nbytes = max((p.stop for p in fragments), default=0)
+def _reading(moving: Sequence[MovingPart]) -> str:
+    total = len({p.number for p in moving})
+    nbytes = max((p.stop for p in moving), default=0)
     if total == 1:
         return f"Each bar is the whole {format_bytes(nbytes)} (number 0)."
-    each = {p.stop - p.first for p in fragments}
+    each = {p.stop - p.first for p in moving}
     about = "about " if len(each) > 1 else ""
     return f"Numbers are the {total} pieces of {about}{format_bytes(max(each))} each."
 
 
 def _thin(rows: Sequence[DeviceRow], scale: TimeScale) -> str:
     """What the thin lines are, if there are any and all are of one kind: within a host."""
-    thin = [
-        bar
-        for _, _, bars in rows
-        for bar in bars
-        if scale.x(bar.end_s) - scale.x(bar.start_s) < _THIN
-    ]
+    shown = [bar for _, _, bars in rows for bar in bars]
+    thin = [bar for bar in shown if scale.x(bar.end_s) - scale.x(bar.start_s) < _THIN]
     if not thin or not all(bar.inside for bar in thin):
         return ""
     longest = max(bar.end_s - bar.start_s for bar in thin)
@@ -255,17 +238,17 @@ def _thin(rows: Sequence[DeviceRow], scale: TimeScale) -> str:
     return f" A thin line: what arrives over a link inside the host, {time}."
 
 
-def _alt(name: str, timeline: Timeline, fragments: Sequence[MovingPart], at_s: float | None) -> str:
-    if not fragments:
+def _alt(name: str, timeline: Timeline, moving: Sequence[MovingPart], at_s: float | None) -> str:
+    if not moving:
         return "Nothing moves."
-    receivers = sorted({p.destination for p in fragments})
+    receivers = sorted({p.destination for p in moving})
     hosts = len({timeline.cluster.host_of(d) for d in receivers})
     text = (
-        f"{name} over time: from device {fragments[0].source} to {len(receivers)} devices "
+        f"{name} over time: from device {moving[0].source} to {len(receivers)} devices "
         f"on {hosts} {'host' if hosts == 1 else 'hosts'}, done after "
         f"{format_seconds(timeline.duration_s)}."
     )
-    last = {d: max(p.end_s for p in fragments if p.destination == d) for d in receivers}
+    last = {d: max(p.end_s for p in moving if p.destination == d) for d in receivers}
     lines = [f"Device {d} has all after {format_seconds(last[d])}." for d in receivers[:8]]
     if at_s is not None:
         lines.append(f"Marked moment: {format_seconds(at_s)}.")

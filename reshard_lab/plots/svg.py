@@ -241,19 +241,9 @@ def widest(lines: Iterable[str], size: float = 12) -> float:
 
 
 def note(x: float, y: float, words: str, width: float, size: float = 10) -> tuple[list[str], float]:
-    """``words`` in lines of at most ``width`` pixels from (x, y) down, and where they end."""
-    parts = []
-    for line in wrapped(words, width, size):
-        y += 15
-        parts.append(label(x, y, line, size, font_style="italic"))
-    return parts, y
+    """``words`` in lines of at most ``width`` pixels from (x, y) down, and where they end.
 
-
-def wrapped(words: str, width: float, size: float) -> list[str]:
-    """``words`` in lines of at most ``width`` pixels, where a single word is not longer.
-
-    >>> wrapped("one two three", 60, 10)
-    ['one two', 'three']
+    A word longer than that has a line of its own.
     """
     lines: list[str] = []
     for word in words.split():
@@ -262,7 +252,9 @@ def wrapped(words: str, width: float, size: float) -> list[str]:
             lines[-1] = longer
         else:
             lines.append(word)
-    return lines
+    style = {"font_style": "italic"}
+    parts = [label(x, y + 15 * i, line, size, **style) for i, line in enumerate(lines, 1)]
+    return parts, y + 15 * len(lines)
 
 
 def document(width: float, height: float, parts: Sequence[str], alt: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from reshard_lab.boxes import Box, box_text, box_volume, intersect
+from reshard_lab.cluster import Cluster
 from reshard_lab.errors import check_bool, check_int, check_type
 from reshard_lab.plots import svg
 from reshard_lab.plots.device_grid import numbered_cell, slices_of
@@ -37,8 +38,8 @@ def draw_unit_tasks(
     alt = _alt(units, shown, highlight)
     reading = "whole source slices" if whole_slices else "intersections of slices"
     caption = (
-        f"{len(units)} unit {'task' if len(units) == 1 else 'tasks'} ({reading}) from "
-        f"{task.src.spec} to {task.dst.spec}. A device wears the colour of its own slice: "
+        f"{_count(units)} ({reading}) from {task.src.spec} to {task.dst.spec}. "
+        "A device wears the colour of its own slice: "
         "on the left of the source, on the right of the destination."
     )
     if highlight is not None:
@@ -65,6 +66,7 @@ def _svg(
     dst_boxes = task.dst.boxes(task.shape)
     sources, targets = _colors(task.src.boxes(task.shape)), _colors(dst_boxes)
     needs = {i: _needed(units[i], dst_boxes) for i in shown}
+    needs = {i: f"{n} each" if n and " to " not in n else n for i, n in needs.items()}
     heads = ["unit task", "", "box", "size", "from", "", "to"]
     rows = [[_words(name, bold=True) for name in heads + ["needed there"] * any(needs.values())]]
     for i in shown:
@@ -166,23 +168,21 @@ def _colors(boxes: Mapping[int, Box]) -> dict[int, int]:
     return {d: i for i, devices in enumerate(slices_of(boxes).values()) for d in devices}
 
 
+def _count(units: Sequence[UnitTask]) -> str:
+    return f"{len(units)} unit task{'s' * (len(units) != 1)}"
+
+
 def _needed(unit: UnitTask, dst_boxes: Mapping[int, Box]) -> str:
     """How much of the box its receivers need, in words; empty if all of it."""
     sizes = {_needed_bytes(unit, device, dst_boxes) for device in unit.receivers}
     if sizes == {unit.nbytes}:
         return ""
-    words = _range_text(sizes)
-    return words if " to " in words else f"{words} each"
+    return " to ".join(dict.fromkeys(format_bytes(size) for size in (min(sizes), max(sizes))))
 
 
 def _needed_bytes(unit: UnitTask, device: int, dst_boxes: Mapping[int, Box]) -> int:
     common = intersect(unit.box, dst_boxes[device])
     return unit.nbytes * box_volume(common) // box_volume(unit.box) if common else 0
-
-
-def _range_text(sizes: Iterable[int]) -> str:
-    low, high = format_bytes(min(sizes)), format_bytes(max(sizes))
-    return low if low == high else f"{low} to {high}"
 
 
 def _alt(units: Sequence[UnitTask], shown: range, highlight: int | None) -> str:
@@ -205,43 +205,32 @@ def unit_tasks_text(
     shown = units if limit is None else units[:limit]
     needed = task.dst.boxes(task.shape)
     rows = [("task", "box", "elements", "bytes", "from", "", "to")]
-    rows += [
-        (
-            str(i),
-            box_text(u.box),
-            str(box_volume(u.box)),
-            format_bytes(u.nbytes),
-            device_list(u.senders),
-            "->",
-            _receivers_text(u, needed),
-        )
-        for i, u in enumerate(shown)
-    ]
-    what = "source slice, sent whole"
-    if not whole_slices:
-        what = "intersection of a source slice and a destination slice"
-    plural = "unit task" if len(units) == 1 else "unit tasks"
-    article = "a" if whole_slices else "an"
-    lines = [f"{len(units)} {plural}, one {article} {what}", *table(rows)]
+    for i, u in enumerate(shown):
+        size = str(box_volume(u.box)), format_bytes(u.nbytes)
+        ends = device_list(u.senders), "->", _receivers_text(u, needed)
+        rows.append((str(i), box_text(u.box), *size, *ends))
+    what = "an intersection of a source slice and a destination slice"
+    if whole_slices:
+        what = "a source slice, sent whole"
+    lines = [f"{_count(units)}, one {what}", *table(rows)]
     if len(units) > len(shown):
         lines.append(f"... and {len(units) - len(shown)} more")
-    return "\n".join([*lines, "", *totals_text(task, units, needed)])
-
-
-def totals_text(
-    task: ReshardingTask, units: Sequence[UnitTask], needed: Mapping[int, Box]
-) -> list[str]:
-    """What ``units`` move in all: the tensor, and what arrives at devices and at hosts."""
     elements = box_volume(tuple((0, n) for n in task.shape))
-    lines = [f"tensor: {elements} elements, {format_bytes(task.nbytes)}"]
-    arriving = sum(u.nbytes * len(set(u.receivers) - set(u.senders)) for u in units)
-    use = sum(_needed_bytes(u, d, needed) for u in units for d in set(u.receivers) - set(u.senders))
-    spare = f", of which {format_bytes(arriving - use)} not needed" if arriving > use else ""
-    lines.append(f"to devices that do not hold it yet: {format_bytes(arriving)}{spare}")
+    arriving = [(u, set(u.receivers) - set(u.senders)) for u in units]
+    nbytes = sum(u.nbytes * len(devices) for u, devices in arriving)
+    use = sum(_needed_bytes(u, d, needed) for u, devices in arriving for d in devices)
+    spare = f", of which {format_bytes(nbytes - use)} not needed" if nbytes > use else ""
+    lines += ["", f"tensor: {elements} elements, {format_bytes(task.nbytes)}"]
+    lines.append(f"to devices that do not hold it yet: {format_bytes(nbytes)}{spare}")
     if task.cluster is not None:
-        entering = sum(u.nbytes * len(nic_hosts(u, task.cluster)[1]) for u in units)
-        lines.append(f"into hosts, each box once a host: {format_bytes(entering)}")
-    return lines
+        entering = format_bytes(bytes_into_hosts(units, task.cluster))
+        lines.append(f"into hosts, each box once a host: {entering}")
+    return "\n".join(lines)
+
+
+def bytes_into_hosts(units: Sequence[UnitTask], cluster: Cluster) -> int:
+    """What enters hosts over their NICs where each gets every box that it needs once."""
+    return sum(unit.nbytes * len(nic_hosts(unit, cluster)[1]) for unit in units)
 
 
 def _receivers_text(unit: UnitTask, needed: Mapping[int, Box]) -> str:
@@ -249,7 +238,5 @@ def _receivers_text(unit: UnitTask, needed: Mapping[int, Box]) -> str:
     local = sorted(set(unit.receivers) & set(unit.senders))
     if local:
         words += f"  ({device_list(local)} already {'hold' if len(local) > 1 else 'holds'} it)"
-    uses = {_needed_bytes(unit, d, needed) for d in unit.receivers}
-    if uses != {unit.nbytes}:
-        words += f"  (of it needed: {_range_text(uses)})"
-    return words
+    needs = _needed(unit, needed)
+    return f"{words}  (of it needed: {needs})" if needs else words

@@ -17,7 +17,8 @@ from reshard_lab.mesh import Mesh
 from reshard_lab.paper_cases import figure2
 from reshard_lab.plots.device_grid import devices_text
 from reshard_lab.plots.layouts import draw_layouts
-from reshard_lab.resharding import ReshardingTask, UnitTask, nic_hosts
+from reshard_lab.plots.unit_tasks import bytes_into_hosts
+from reshard_lab.resharding import ReshardingTask, UnitTask
 from reshard_lab.task_text import mesh_axes, parse_mesh, parse_meshes, parse_shape
 from reshard_lab.units import ITEMSIZE, device_list, format_bytes, format_seconds
 from reshard_lab.widgets.controls import menu, slider, text
@@ -152,7 +153,7 @@ def _layout(end: str, mesh: Mesh, spec: str, rule: str) -> Layout:
 def _totals(task: ReshardingTask) -> dict[str, str]:
     facts = {"tensor": format_bytes(task.nbytes), "unit tasks": str(len(task.unit_tasks))}
     if task.cluster is not None:
-        entering = sum(u.nbytes * len(nic_hosts(u, task.cluster)[1]) for u in task.unit_tasks)
+        entering = bytes_into_hosts(task.unit_tasks, task.cluster)
         facts["into hosts, each box once a host"] = format_bytes(entering)
         facts["lower bound"] = format_seconds(task.lower_bound_s)
     return facts

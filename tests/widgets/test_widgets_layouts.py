@@ -78,7 +78,7 @@ def test_another_unit_task_is_chosen_without_making_the_task_anew(monkeypatch):
     before = made.view.table
     from reshard_lab.widgets import layouts
 
-    for name in ("ReshardingTask", "box_text", "nic_hosts"):
+    for name in ("ReshardingTask", "box_text", "bytes_into_hosts"):
         monkeypatch.delattr(layouts, name)
     made.controls["unit"].value = 2
     assert "Unit task 2" in made.notes.value and made.view.table is before
