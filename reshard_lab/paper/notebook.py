@@ -74,28 +74,46 @@ def measure_here(
     On an emulated cluster; over loopback where this machine refuses namespaces or is too busy to
     carry the speed of the NICs, and then the label says so. ``where``: one of the two and no other.
     """
+
+    def measured(name: str, why: str) -> Results:
+        with open_target(name, why, _FIT, repeats, warmup) as (place, done):
+            frame = compare(cases(place.make), place.measure)
+        environment, label = label_of(place, done)
+        return Results(stamp_rows(frame, label, environment), label, name)
+
+    return _emulated_or_local(measured, where)
+
+
+def on_this_machine(work: Callable[[str], T]) -> T:
+    """``work("emulated")``, or ``work("local")`` where this machine cannot emulate a cluster now.
+
+    For what starts processes of its own, such as ``lambda where: run(plan, where)``; its result
+    says where it ran, and a line that is printed why not on an emulated cluster.
+    """
+
+    def explained(name: str, why: str) -> T:
+        if why:
+            print(why)
+        return work(name)
+
+    return _emulated_or_local(explained)
+
+
+def _emulated_or_local(work: Callable[[str, str], T], where: str | None = None) -> T:
+    """``work(name of the place, why it is not an emulated cluster)``; see ``measure_here``."""
     name, why = choose_target(where)
     try:
-        return _measure(cases, name, why, repeats, warmup)
+        return work(name, why)
     except SlowError as error:  # raised on entry, before anything is measured
-        if where is not None:
+        if where is not None or name != "emulated":
             raise
         why = f"Not on an emulated cluster: {_reason(error)}."
-    return _measure(cases, "local", why, repeats, warmup)
+    return work("local", why)
 
 
 def _reason(error: ReshardError) -> str:
     """What an error says, without its advice on what to ask for in place of that."""
     return str(error).partition(";")[0]
-
-
-def _measure(
-    cases: Callable[[MakeCluster], Iterable[Case]], name: str, why: str, repeats: int, warmup: int
-) -> Results:
-    with open_target(name, why, _FIT, repeats, warmup) as (place, done):
-        frame = compare(cases(place.make), place.measure)
-    environment, label = label_of(place, done)
-    return Results(stamp_rows(frame, label, environment), label, name)
 
 
 def ranking(frame: pd.DataFrame, by: str | Sequence[str], apart: float = 0.25) -> pd.DataFrame:
@@ -107,20 +125,20 @@ def ranking(frame: pd.DataFrame, by: str | Sequence[str], apart: float = 0.25) -
     """
     names = several("by", by)
     check_rows("frame", frame, [*names, "method", "predicted_s", "measured_s"])
+    key = names if len(names) > 1 else names[0]
     rows = {}
-    for point, part in frame.groupby(names if len(names) > 1 else names[0], sort=False):
+    for point, part in frame.groupby(key, sort=False):
         times = part[["method", "predicted_s", "measured_s"]].to_dict("records")
         held = all(
             a["measured_s"] <= b["measured_s"]
             for a, b in itertools.permutations(times, 2)
             if a["predicted_s"] * (1 + apart) < b["predicted_s"]
         )
-        order = [row["method"] for row in sorted(times, key=lambda r: r["measured_s"])]
-        places = {str(place): name for place, name in enumerate(order, 1)}
-        rows[point] = {**places, "as_predicted": held}
+        times.sort(key=lambda row: row["measured_s"])
+        order = {str(place): row["method"] for place, row in enumerate(times, 1)}
+        rows[point] = {**order, "as_predicted": held}
     pandas = need("pandas", "notebooks", "a table")
-    made = pandas.DataFrame.from_dict(rows, orient="index")
-    return made.rename_axis(names if len(names) > 1 else names[0])
+    return pandas.DataFrame.from_dict(rows, orient="index").rename_axis(key)
 
 
 def recorded(figure: str) -> Results:
@@ -139,22 +157,6 @@ def recorded(figure: str) -> Results:
 def _recorded() -> dict[str, Path]:
     folder = next((f for f in _RESULTS if f.is_dir()), _RESULTS[0])
     return {f.stem: f for f in folder.glob("*.csv")}
-
-
-def on_this_machine(work: Callable[[str], T]) -> T:
-    """``work("emulated")``, or ``work("local")`` where this machine cannot emulate a cluster now.
-
-    For what starts processes of its own, such as ``lambda where: run(plan, where)``; its result
-    says where it ran, and a line that is printed why not on an emulated cluster.
-    """
-    name, why = choose_target(None)
-    try:
-        if name == "emulated":
-            return work(name)
-    except SlowError as error:  # raised on entry, before anything is measured
-        why = f"Not on an emulated cluster: {_reason(error)}."
-    print(why)
-    return work("local")
 
 
 def overlap_here(**how: Any) -> Results | Skipped:
@@ -181,12 +183,10 @@ def gpus() -> tuple[str, ...]:
 
 def on_gpus(plan: Plan, repeats: int = 10, warmup: int = 3) -> Measurement | Skipped:
     """Carry ``plan`` out with NCCL, one process a GPU, where this machine has enough of them."""
-    found, needed = len(gpus()), len(devices_of(plan))
-    if found < needed:
-        return Skipped(
-            f"the plan has {needed} devices, and this machine has "
-            f"{f'{found} GPUs' if found > 1 else 'one GPU' if found else 'no GPU'}"
-        )
+    here, needed = len(gpus()), len(devices_of(plan))
+    if here < needed:
+        count = f"{here} GPUs" if here > 1 else "one GPU" if here else "no GPU"
+        return Skipped(f"the plan has {needed} devices, and this machine has {count}")
     return run(plan, "torchrun", repeats, warmup)
 
 

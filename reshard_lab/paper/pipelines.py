@@ -96,14 +96,12 @@ def figure4(
         {
             "schedule": name,
             "stage": share.stage,
-            "makespan_s": made.makespan_s,
-            "compute": share.compute,
-            "communication": share.communication,
-            "bubble": share.bubble,
-            "peak_live": made.peak_live[share.stage],
+            "makespan_s": timeline.makespan_s,
+            **share._asdict(),
+            "peak_live": live,
         }
-        for name, made in timelines.items()
-        for share in made.shares
+        for name, timeline in timelines.items()
+        for share, live in zip(timeline.shares, timeline.peak_live, strict=True)
     ]
     return Figure4(timelines, need("pandas", "notebooks", "figure 4").DataFrame(rows))
 
@@ -144,12 +142,8 @@ def figure7(
     stage that takes longest, ``transfers_s`` everything that crosses for it, both ways.
     """
     check_bool("recompute", recompute)
-    made = [
-        _row(name, model(name, recompute), level, preset, recompute)
-        for name in several("models", models)
-        for level in _levels(levels)
-    ]
-    return need("pandas", "notebooks", "figure 7").DataFrame(made)
+    works = [(name, model(name, recompute)) for name in several("models", models)]
+    return _throughput("figure 7", works, preset, recompute, levels)
 
 
 def figure9(
@@ -164,22 +158,23 @@ def figure9(
     A microbatch keeps its size: more of them are a larger batch. Columns as of ``figure7``.
     """
     check_bool("recompute", recompute)
-    made = []
+    works = []
     for name in several("models", models):
-        whole_model = model(name)
-        samples = whole_model.batch // whole_model.microbatches
+        default = model(name)
+        samples = default.batch // default.microbatches
         for count in several("microbatches", microbatches):
-            changes = {
-                "microbatches": check_int("microbatches", count, 1),
-                "batch": samples * count,
-            }
-            work = model(name, recompute, **changes)
-            made += [_row(name, work, level, preset, recompute) for level in _levels(levels)]
-    return need("pandas", "notebooks", "figure 9").DataFrame(made)
+            check_int("microbatches", count, 1)
+            size = {"microbatches": count, "batch": samples * count}
+            works.append((name, model(name, recompute, **size)))
+    return _throughput("figure 9", works, preset, recompute, levels)
 
 
-def _levels(given: Any) -> list[Level]:
-    return [check_type("each of levels", level, Level) for level in several("levels", given)]
+def _throughput(
+    what: str, works: list[tuple[str, Workload]], preset: str, recompute: bool, levels: Any
+) -> pd.DataFrame:
+    levels = [check_type("each of levels", level, Level) for level in several("levels", levels)]
+    rows = [_row(name, work, level, preset, recompute) for name, work in works for level in levels]
+    return need("pandas", "notebooks", what).DataFrame(rows)
 
 
 def run_level(work: Workload, level: Level, preset: str = "p3.8xlarge") -> PipelineTimeline:
@@ -203,10 +198,7 @@ def _row(name: str, work: Workload, level: Level, preset: str, recompute: bool) 
         "model": name,
         "method": level.name,
         "about": level.about,
-        "strategy": level.strategy,
-        "schedule": level.schedule,
-        "overlap": level.overlap,
-        "delay_weights": level.delay_weights,
+        **{key: getattr(level, key) for key in Level._fields[1:-1]},
         "recompute": recompute,
         "devices": work.devices,
         "microbatches": work.microbatches,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,6 +68,7 @@ SIZES = {
 }
 """``full``: the paper's repeats. ``standard``: a few minutes on two cores. ``quick``: to see that
 everything works, not to conclude from. The paper's tensors are scaled down in all of them."""
+_TIMES4 = "forwards of 1 s, backwards of 2 s, transfers of 0.5 s each way"
 METHODS = tuple(dict.fromkeys((*FIGURE6, *FIGURE8)))
 """Of the suite; what figures 6 and 8 share is measured once."""
 
@@ -99,7 +101,9 @@ def reproduce(
     """
     check_choice("size", size, dict.fromkeys(size for _, size in SIZES))
     check_bool("quiet", quiet), check_bool("patient", patient)
-    folder = _folder(out)
+    folder = check_path("out", out)
+    with os_errors(f"make folder {str(folder)!r}"):
+        folder.mkdir(parents=True, exist_ok=True)
     tqdm = need("tqdm", "run", "a progress bar").tqdm
     need("pandas", "notebooks", "a reproduction"), need("resvg_py", "notebooks", "a picture")
     name, why = choose_target(where)
@@ -137,49 +141,36 @@ def _measured_figures(
     chunks = f"broadcast in chunks of at least {format_bytes(size.chunk_nbytes)}"
     scaled = f"every dimension 1/{size.scale.shrink} of the paper's, {chunks}"
     widest = figure5[(figure5["sweep"] == TWO_DEVICES) & (figure5["hosts"] == 4)]
-    titles = {
-        "figure5": f"Figure 5 on this machine: one sender, {format_bytes(size.nbytes)} "
-        f"(paper: 1 GiB), {chunks}",
-        "figure6": "Figure 6 on this machine: the cases of table 2 (7 and 8 are the same), "
-        f"{scaled}",
-        "figure8": f"Figure 8 on this machine: schedules of broadcasts, {scaled}",
-    }
-    figures: tuple[tuple[str, pd.DataFrame, str, set[str]], ...] = (
-        (
-            "figure5",
-            figure5,
-            f"broadcast to 4 hosts of 2 devices: {_gain(widest, 'broadcast', 'send_recv')}",
-            {"split", "concurrent"},  # one task: the same broadcast
-        ),
-        (
-            "figure6",
-            _rows_of(suite, FIGURE6),
-            f"broadcast, over the cases: {_gain(suite, 'broadcast', 'alpa')}",
-            set(),
-        ),
-        (
-            "figure8",
-            _rows_of(suite, FIGURE8),
-            f"ensemble, over the cases: {_gain(suite, 'ensemble', 'naive')}",
-            set(),
-        ),
+    sent = f"{format_bytes(size.nbytes)} (paper: 1 GiB)"
+    table5 = FigureTable(
+        "figure5",
+        f"Figure 5 on this machine: one sender, {sent}, {chunks}",
+        figure5,
+        f"broadcast to 4 hosts of 2 devices: {_gain(widest, 'broadcast', 'send_recv')}",
+        "measured",
     )
-    return [
-        (FigureTable(name, titles[name], frame, headline, "measured"), left_out)
-        for name, frame, headline, left_out in figures
-    ]
+    table6 = FigureTable(
+        "figure6",
+        f"Figure 6 on this machine: the cases of table 2 (7 and 8 are the same), {scaled}",
+        _rows_of(suite, FIGURE6),
+        f"broadcast, over the cases: {_gain(suite, 'broadcast', 'alpa')}",
+        "measured",
+    )
+    table8 = FigureTable(
+        "figure8",
+        f"Figure 8 on this machine: schedules of broadcasts, {scaled}",
+        _rows_of(suite, FIGURE8),
+        f"ensemble, over the cases: {_gain(suite, 'ensemble', 'naive')}",
+        "measured",
+    )
+    # Of one task, split and concurrent are the same broadcast.
+    return [(table5, {"split", "concurrent"}), (table6, set()), (table8, set())]
 
 
 def _gain(rows: pd.DataFrame, method: str, other: str) -> str:
     """How many times as fast ``method`` is as ``other``, measured and predicted, in words."""
-
-    def ratios(column: str) -> str:
-        slow, fast = (
-            rows[rows["method"] == name][column].reset_index(drop=True) for name in (other, method)
-        )
-        return _range(slow / fast)
-
-    measured, predicted = ratios("measured_s"), ratios("predicted_s")
+    fast, slow = (rows[rows["method"] == name].reset_index(drop=True) for name in (method, other))
+    measured, predicted = (_range(slow[key] / fast[key]) for key in ("measured_s", "predicted_s"))
     return f"{measured} times as fast as {other} (predicted {predicted})"
 
 
@@ -192,56 +183,43 @@ def simulated(folder: Path, preset: str = "p3.8xlarge") -> list[FigureTable]:
 
     Each has a CSV, its pictures, and a JSON that says what the simulation rests on.
     """
-    label, about = basis(preset)
-    stamp = {"label": label, **about}
-    bars7, bars9 = figure7(preset=preset), figure9(preset=preset)
-    ratios = headlines(bars7)
-    apart = int((ratios["why"] != "").sum())
-    tables = [
-        (
-            FigureTable("figure7", TITLE7, bars7, _figure7_headline(bars7), "simulated"),
-            _png_and_svg("figure7", draw_figure7(bars7, preset)),
-            stamp,
-        ),
-        (
-            FigureTable(
-                "figure7_headlines",
-                "Headlines of figure 7, here and in the paper",
-                ratios,
-                f"{apart} of {len(ratios)} ratios are over 10% from the paper's, and say why",
-                "simulated",
-            ),
-            {},
-            None,
-        ),
-        (
-            FigureTable("figure9", TITLE9, bars9, _figure9_headline(bars9), "simulated"),
-            _png_and_svg("figure9", draw_figure9(bars9, preset)),
-            stamp,
-        ),
-    ]
-    return [
-        _write_figure4(folder),
-        *(
-            write_figure(folder, table, table.frame.assign(label=label), pictures, origin)
-            for table, pictures, origin in tables
-        ),
-    ]
 
+    def write(
+        name: str,
+        title: str,
+        rows: pd.DataFrame,
+        headline: str,
+        drawn: Mapping[str, Figure],
+        stamp: Mapping[str, Any],
+    ) -> FigureTable:
+        table = FigureTable(name, title, rows, headline, "simulated")
+        stamped = rows.assign(label=stamp["label"])
+        return write_figure(folder, table, stamped, drawn, stamp if drawn else None)
 
-def _write_figure4(folder: Path) -> FigureTable:
-    timelines, frame = figure4()
+    timelines, rows4 = figure4()
     one, eager = timelines.values()
-    headline = (
+    named = {f"{name}, simulated": timeline for name, timeline in timelines.items()}
+    drawn4 = {"figure4.svg": draw_pipeline(named), "figure4_memory.svg": draw_memory(named)}
+    headline4 = (
         f"eager-1F1B ends after {format_seconds(eager.makespan_s)}, 1F1B after "
         f"{format_seconds(one.makespan_s)}; stage 0 keeps {eager.peak_live[0]} and "
         f"{one.peak_live[0]} microbatches"
     )
-    table = FigureTable("figure4", "Figure 4: 1F1B and eager-1F1B", frame, headline, "simulated")
-    named = {f"{name}, simulated": timeline for name, timeline in timelines.items()}
-    pictures = {"figure4.svg": draw_pipeline(named), "figure4_memory.svg": draw_memory(named)}
-    label = "Simulated: forwards of 1 s, backwards of 2 s, transfers of 0.5 s each way, overlapped."
-    return write_figure(folder, table, frame.assign(label=label), pictures, {"label": label})
+    stamp4 = {"label": f"Simulated: {_TIMES4}, overlapped."}
+    label, about = basis(preset)
+    stamp = {"label": label, **about}
+    bars7, bars9 = figure7(preset=preset), figure9(preset=preset)
+    drawn7 = _png_and_svg("figure7", draw_figure7(bars7, preset))
+    drawn9 = _png_and_svg("figure9", draw_figure9(bars9, preset))
+    ratios, title = headlines(bars7), "Headlines of figure 7, here and in the paper"
+    apart = int((ratios["why"] != "").sum())
+    said = f"{apart} of {len(ratios)} ratios are over 10% from the paper's, and say why"
+    return [
+        write("figure4", "Figure 4: 1F1B and eager-1F1B", rows4, headline4, drawn4, stamp4),
+        write("figure7", TITLE7, bars7, _figure7_headline(bars7), drawn7, stamp),
+        write("figure7_headlines", title, ratios, said, {}, stamp),
+        write("figure9", TITLE9, bars9, _figure9_headline(bars9), drawn9, stamp),
+    ]
 
 
 def _figure7_headline(frame: pd.DataFrame) -> str:
@@ -262,10 +240,3 @@ def _figure9_headline(frame: pd.DataFrame) -> str:
 def _range(values: pd.Series) -> str:
     low, high = f"{values.min():.2f}", f"{values.max():.2f}"
     return low if low == high else f"{low} to {high}"
-
-
-def _folder(out: str | Path) -> Path:
-    folder = check_path("out", out)
-    with os_errors(f"make folder {str(folder)!r}"):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder
