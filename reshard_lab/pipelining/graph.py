@@ -28,9 +28,7 @@ _FULL = 1 + 1e-9  # shares of a port that sum to this much fit side by side
 
 
 class Graph(NamedTuple):
-    """Items by column: ops on stages, and transfers of their results. (A column is quick to fill
-    and to read; there are several items for every op of a schedule.)
-    """
+    """Items by column, which is quick to read: ops on stages, and transfers of their results."""
 
     ops: list[StageOp]
     """The op itself, or the one whose result is carried."""

@@ -77,35 +77,38 @@ def transfer_loads(what: str, given: Moves, links: Sequence[str], strategy: str)
             f"{what} is one {type(given).__name__}, but the schedule has {len(links)} links "
             f"({', '.join(links)}); give one a link"
         )
-    return [
-        transfer_load(name, move, strategy)
-        for name, move in _named(what, given, len(links), "link")
-    ]
+    named = _named(what, given, len(links), "link")
+    return [transfer_load(name, move, strategy) for name, move in named]
 
 
 def transfer_load(what: str, move: Move, strategy: str) -> Load:
     """The load of one transfer; a tensor is planned on its cluster under ``strategy``."""
-    if isinstance(move, Plan):
-        return _plan_load(move)
     tasks = move if isinstance(move, (list, tuple)) else (move,)
     if tasks and all(isinstance(task, ReshardingTask) for task in tasks):
-        return _plan_load(plan(tasks, strategy=strategy))
+        move = plan(tasks, strategy=strategy)
     if isinstance(move, (list, tuple)):
         raise ReshardError(
             f"{what} must be seconds, a ReshardingTask, a list of them or a Plan, not {move!r}"
         )
-    return Load(parse_seconds(move, what))
+    if not isinstance(move, Plan):
+        return Load(parse_seconds(move, what))
+    # Of each NIC: the bytes through it over what it could move during the plan
+    duration = move.makespan_s
+    shares = {
+        (nic.side, nic.nic): nic.nbytes / (move.cluster.host_nic_Bps[nic.host] * duration)
+        for nic in traffic(move).loads
+        if duration > 0
+    }
+    return Load(duration, tuple((port, min(1.0, s)) for port, s in sorted(shares.items()) if s))
 
 
 def tasks_in(moves: Moves | None) -> list[ReshardingTask]:
     """Every tensor that is moved in ``moves``."""
-    if isinstance(moves, ReshardingTask):
-        return [moves]
     if isinstance(moves, Plan):
         return list(moves.tasks)
     if isinstance(moves, (list, tuple)):
         return [task for move in moves for task in tasks_in(move)]
-    return []
+    return [moves] if isinstance(moves, ReshardingTask) else []
 
 
 def reverse(moves: Any) -> Any:
@@ -118,17 +121,6 @@ def reverse(moves: Any) -> Any:
     if isinstance(moves, (list, tuple)):
         return [reverse(move) for move in moves]
     return moves
-
-
-def _plan_load(moved: Plan) -> Load:
-    """Makespan of a plan, and the bytes through each NIC over what it could move meanwhile."""
-    duration = moved.makespan_s
-    shares = {
-        (nic.side, nic.nic): nic.nbytes / (moved.cluster.host_nic_Bps[nic.host] * duration)
-        for nic in traffic(moved).loads
-        if duration > 0
-    }
-    return Load(duration, tuple((port, min(1.0, s)) for port, s in sorted(shares.items()) if s))
 
 
 def _named(what: str, given: Any, count: int, unit: str) -> list[tuple[str, Any]]:

@@ -136,8 +136,16 @@ def read(schedule: Sequence[Sequence[str]]) -> OpLists:
         if isinstance(texts, str) or not isinstance(texts, Sequence):
             raise must_be(f"stage {s} of a schedule", "a list of ops such as ['F0', 'B0']", texts)
         for text in texts:
-            if not isinstance(text, str) or text not in known:
-                known[text] = _parse(text, s)
+            if isinstance(text, str) and text in known:
+                continue
+            match = _OP.match(text) if isinstance(text, str) else None
+            if match is None:
+                raise ReshardError(
+                    f"stage {s} has {short(text)}, which is not an op; write a letter (F forward, "
+                    "B backward, I and W its halves) and a microbatch, as 'F0', and '.chunk' where "
+                    "a stage has several chunks of the model, as 'F0.1'"
+                )
+            known[text] = StageOp(match[1], int(match[2]), int(match[3] or 0))
         stages.append(tuple([known[text] for text in texts]))
     if not known:
         raise ReshardError("the schedule has no ops; each stage needs at least F0")
@@ -146,17 +154,6 @@ def read(schedule: Sequence[Sequence[str]]) -> OpLists:
         chunks=1 + max(op.chunk for op in known.values()),
         microbatches=1 + max(op.microbatch for op in known.values()),
     )
-
-
-def _parse(text: object, stage: int) -> StageOp:
-    match = _OP.match(text) if isinstance(text, str) else None
-    if match is None:
-        raise ReshardError(
-            f"stage {stage} has {short(text)}, which is not an op; write a letter (F forward, B "
-            "backward, I and W its halves) and a microbatch, as 'F0', and '.chunk' where a stage "
-            "has several chunks of the model, as 'F0.1'"
-        )
-    return StageOp(match[1], int(match[2]), int(match[3] or 0))
 
 
 def _faults(lists: OpLists) -> Iterator[str]:

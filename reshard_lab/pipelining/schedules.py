@@ -9,7 +9,6 @@ is our model chunk, its rank our stage: with S ranks, model chunk ``k`` lies on 
 from __future__ import annotations
 
 import csv
-import io
 import re
 import tempfile
 from collections import deque
@@ -173,13 +172,13 @@ def to_torch_csv(schedule: Sequence[Sequence[str]], path: str | Path | None = No
     1F0,1B0
     """
     lists = check(schedule).lists
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    text = ""
     for stage, ops in enumerate(lists.ops):
-        writer.writerow(f"{op.chunk * lists.stages + stage}{op.kind}{op.microbatch}" for op in ops)
+        cells = (f"{op.chunk * lists.stages + stage}{op.kind}{op.microbatch}" for op in ops)
+        text += ",".join(cells) + "\n"
     if path is not None:
-        write_text("schedule", path, text.getvalue())
-    return text.getvalue()
+        write_text("schedule", path, text)
+    return text
 
 
 def from_torch_csv(path: str | Path) -> list[list[str]]:
@@ -190,10 +189,8 @@ def from_torch_csv(path: str | Path) -> list[list[str]]:
     placement), and a schedule that is incomplete or deadlocks. (Torch 2.13 dumps 1F1B with the
     forwards of the last stage numbered from 1: incomplete.)
     """
-    with (
-        os_errors(f"read schedule {str(path)!r}"),
-        open(path, newline="", encoding="utf-8") as file,
-    ):
+    reading = os_errors(f"read schedule {str(path)!r}")
+    with reading, open(path, newline="", encoding="utf-8") as file:
         rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
     lists: list[list[StageOp]] = [[] for _ in rows]
     for rank, row in enumerate(rows):
@@ -245,9 +242,8 @@ def torch_runtime(
             f"the schedule has {lists.chunks} model chunks a rank, but {len(stages)} "
             "stages were given; give this rank's PipelineStage objects, one a chunk"
         )
-    runtime = module._PipelineScheduleRuntime(
-        list(stages), lists.microbatches, loss_fn=loss_fn, **options
-    )
+    own = list(stages)
+    runtime = module._PipelineScheduleRuntime(own, lists.microbatches, loss_fn=loss_fn, **options)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "schedule.csv"
         to_torch_csv(schedule, path)

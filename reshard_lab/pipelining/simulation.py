@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from reshard_lab.errors import ReshardError, check_bool, check_int, check_type, must_be
 from reshard_lab.pipelining.graph import build, carry_out
@@ -82,29 +84,25 @@ def simulate(
     >>> simulate(schedule("eager_1f1b", 2, 8), **times).peak_live
     [3, 1]
     """
-    check_bool("overlap", overlap)
+    overlap = check_bool("overlap", overlap)
     checked = check(schedule)
     lists = checked.lists
     compute = compute_loads(lists, forward_s, backward_s, weight_s)
     check_type("skips", skips, Sequence, f"give a list of {_SKIP}")
     further = [_skip(f"skips[{i}]", skip, lists) for i, skip in enumerate(skips)]
-    moves = [forward_transfer_s, backward_transfer_s]
-    moves += [m for s in further for m in (s.forward_transfer_s, s.backward_transfer_s)]
-    tasks = [task for move in moves for task in tasks_in(move)]
+    every = [forward_transfer_s, backward_transfer_s]
+    every += [m for s in further for m in (s.forward_transfer_s, s.backward_transfer_s)]
+    tasks = [task for moves in every for task in tasks_in(moves)]
     if tasks:
         need_cluster(tasks)  # of several clusters, nobody could say which NICs are shared
     links = [f"{k}>{k + 1}" for k in range(lists.model_chunks - 1)]
-    there = transfer_loads("forward_transfer_s", forward_transfer_s, links, strategy)
-    if not lists.trains:
-        back = [Load(0.0)] * len(links)
-    elif backward_transfer_s is None:
-        back = transfer_loads("forward_transfer_s", reverse(forward_transfer_s), links, strategy)
-    else:
-        back = transfer_loads("backward_transfer_s", backward_transfer_s, links, strategy)
-    transfers = list(zip(there, back, strict=True))
-    transfers += [
-        _skip_loads(f"skips[{i}]", skip, lists.trains, strategy) for i, skip in enumerate(further)
-    ]
+    between = partial(transfer_loads, links=links, strategy=strategy)
+    moves = forward_transfer_s, backward_transfer_s
+    transfers = list(zip(*_both_ways(between, "", *moves, lists.trains), strict=True))
+    one = partial(transfer_load, strategy=strategy)
+    for i, skip in enumerate(further):
+        moves = skip.forward_transfer_s, skip.backward_transfer_s
+        transfers.append(_both_ways(one, f" of skips[{i}]", *moves, lists.trains))
     tensors = [BoundaryTensor(k, k + 1, name=name) for k, name in enumerate(links)] + further
     graph = build(checked, compute, tensors, transfers, overlap)
     starts, ends = carry_out(graph)
@@ -112,7 +110,7 @@ def simulate(
         raise ReshardError(f"the times add up to more than {_MOST_S:g} s; use shorter ones")
     return PipelineTimeline(
         lists,
-        bool(overlap),
+        overlap,
         graph,
         tuple(starts),
         tuple(ends),
@@ -170,13 +168,13 @@ def _skip(name: str, skip: BoundaryTensor, lists: OpLists) -> BoundaryTensor:
     return tensor._replace(name=f"skip {first}>{second}")
 
 
-def _skip_loads(name: str, skip: BoundaryTensor, trains: bool, strategy: str) -> tuple[Load, Load]:
-    forward, backward = skip.forward_transfer_s, skip.backward_transfer_s
-    there = transfer_load(f"forward_transfer_s of {name}", forward, strategy)
-    if not trains:
-        return there, Load(0.0)
+def _both_ways(
+    load: Callable[[str, Any], Any], of: str, forward: Moves, backward: Moves | None, trains: bool
+) -> tuple[Any, Any]:
+    """What ``load`` says of transfers, and of those of their gradients."""
+    there = load(f"forward_transfer_s{of}", forward)
     back = reverse(forward) if backward is None else backward
-    return there, transfer_load(f"backward_transfer_s of {name}", back, strategy)
+    return there, load(f"backward_transfer_s{of}", back if trains else 0.0)
 
 
 def _activation_bytes(lists: OpLists, given: Sequence[int | str] | None) -> tuple[int, ...] | None:

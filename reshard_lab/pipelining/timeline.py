@@ -117,9 +117,7 @@ def shares(record: PipelineRecord) -> tuple[StageShare, ...]:
         elif not record.overlap:
             communication[stage] += duration
             communication[target] += duration
-    total = record.makespan_s
-    if not total:
-        return tuple(StageShare(s, 0.0, 0.0, 1.0) for s in range(record.stages))
+    total = record.makespan_s or 1.0
     return tuple(
         StageShare(s, busy / total, lost / total, max(0.0, 1 - (busy + lost) / total))
         for s, (busy, lost) in enumerate(zip(compute, communication, strict=True))
