@@ -92,11 +92,6 @@ def test_near_nics_are_those_of_the_cluster():
     assert [near[d] for d in range(8)] == ["h0n0"] * 4 + ["h1n0"] * 2 + ["h1n1"] * 2
 
 
-def test_more_hosts_than_addresses_are_refused():
-    with pytest.raises(rl.ReshardError, match="at most 256 hosts of 254 NICs"):
-        network.Network.of(rl.Cluster(hosts=257, devices_per_host=1))
-
-
 def test_where_namespaces_are_not_allowed_the_error_names_the_way_out(monkeypatch):
     monkeypatch.setattr(network, "RECIPE", ("sh", "-c", "echo not permitted >&2; exit 1"))
     network.refused.cache_clear()

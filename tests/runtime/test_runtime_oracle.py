@@ -6,7 +6,6 @@ import random
 import numpy as np
 import pytest
 
-import reshard_lab as rl
 from reshard_lab.runtime import trial
 from reshard_lab.units import ITEMSIZE
 
@@ -106,12 +105,3 @@ def test_the_first_wrong_element_is_named():
     later = made.copy()
     later[[9, 16]] ^= 1
     assert trial.first_wrong(shape, "int16", box, 0, later).element == (2, 3)
-
-
-def test_bad_arguments():
-    with pytest.raises(rl.ReshardError, match=r"box \[0:5\] is not inside a tensor of shape \(4,"):
-        trial.pattern((4,), "int8", ((0, 5),))
-    with pytest.raises(rl.ReshardError, match="unknown dtype 'int7'"):
-        trial.pattern((4,), "int7", ((0, 4),))
-    with pytest.raises(rl.ReshardError, match="must be given as 8 bytes"):
-        trial.first_wrong((4,), "int16", ((0, 4),), 0, np.zeros(4, np.int16))

@@ -4,7 +4,6 @@ import threading
 
 import pytest
 
-import reshard_lab as rl
 from reshard_lab.runtime.calls import CallState, Deadline, Duplex, LateError, Stopped
 from support import rank_programs
 from support.random_tasks import traced_plans
@@ -135,19 +134,6 @@ def test_things_happen_in_the_order_of_the_plan(results):
                 assert all(taken[n] < sent[n] for n in range(1, last + 1))
                 forwarded += last > 1
     assert across > 20 and forwarded > 20
-
-
-def test_no_process_group():
-    cluster = rl.Cluster(hosts=1, devices_per_host=2)
-    layout = rl.Layout(rl.Mesh([0]), "R")
-    plan = rl.plan(rl.ReshardingTask((4,), "int8", layout, layout, cluster))
-    with pytest.raises(rl.ReshardError, match=r"torch\.distributed is not initialized; call"):
-        rl.runtime.run_rank(plan, None)
-    with pytest.raises(rl.ReshardError, match=r"plan must be a Plan, .* not 'plan'"):
-        rl.runtime.run_rank("plan", None)
-    for bad in (0, -1, None, float("nan")):
-        with pytest.raises(rl.ReshardError, match="timeout_s must be a number of seconds above 0"):
-            rl.runtime.run_rank(plan, None, timeout_s=bad)
 
 
 def test_the_threads_of_a_call_wake_in_time():

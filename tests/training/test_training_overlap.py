@@ -105,14 +105,6 @@ def test_training_on_an_emulated_cluster(emulated, monkeypatch):
         rl.pipeline.train(where=emulated, cluster=rl.Cluster(2, 2))
 
 
-def test_an_emulated_cluster_that_is_not_open_is_refused():
-    """Nobody would end its processes."""
-    made = rl.EmulatedCluster(2, 2)
-    with pytest.raises(rl.ReshardError, match=r"is not open: .*; use it in a with statement"):
-        rl.pipeline.train(where=made)
-    assert made._process is None
-
-
 def test_levels_are_the_first_three_of_figure_9_and_their_bound():
     for level, bar in zip(LEVELS[:3], FIGURE9, strict=False):
         assert level[1:5] == bar[1:5] and level.about
