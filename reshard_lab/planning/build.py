@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from reshard_lab.boxes import Box
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_choice, check_int, must_be
 from reshard_lab.planning.builder import Builder
 from reshard_lab.planning.parts import Parts, uses_gateways
 from reshard_lab.planning.plan import Plan
-from reshard_lab.planning.record import PlannedUnit
 from reshard_lab.resharding import ReshardingTask, lower_bound_s, need_cluster, tasks_of
 from reshard_lab.scheduling import METHODS, SHARED_OUT, Problem, Schedule, meets, solve
 from reshard_lab.scheduling.problem import Budget, one_nic_a_host, task_parts
 from reshard_lab.scheduling.split import PERIODS, split
-from reshard_lab.strategies import STRATEGIES, alpa_cuts
+from reshard_lab.strategies import STRATEGIES
 from reshard_lab.units import format_seconds
 
 _SPLIT_S = 2.0
@@ -174,11 +172,13 @@ class _Planner:
         ordered = schedule.method != "concurrent"
         gateways = uses_gateways(self.cluster, self.parts, schedule)
         overlap = _hosts_overlap(self.tasks, self.cluster) or gateways
-        builder = Builder(self.cluster, self.strategy, self.chunks, overlap, ordered)
+        builder = Builder(self.tasks, self.strategy, self.chunks, overlap, ordered)
         if self.strategy == "broadcast" and (gateways or schedule.method in SHARED_OUT):
-            units = Parts(builder, self.tasks, self.parts, schedule).lower()
+            units = Parts(builder, self.parts, schedule, gateways).lower()
         else:
-            units = self._whole_units(builder, schedule)
+            units = builder.planned(
+                {a.task: builder.unit(a.task, a.sender) for a in schedule.assignments}
+            )
         makespan_s = max((u.start_s + u.duration_s for u in units), default=0.0)
         return Plan(
             tasks=self.tasks,
@@ -188,7 +188,7 @@ class _Planner:
             if isinstance(self.chunks, str)
             else self.chunks,
             seed=self.seed,
-            units=tuple(units),
+            units=units,
             transfers=tuple(builder.transfers),
             makespan_s=makespan_s,
             optimal=self._proven(schedule, makespan_s),
@@ -196,20 +196,6 @@ class _Planner:
             ordered=ordered,
             deliveries=tuple(builder.deliveries),
         )
-
-    def _whole_units(self, builder: Builder, schedule: Schedule) -> list[PlannedUnit]:
-        units = [
-            (t, u, unit)
-            for t, task in enumerate(self.tasks)
-            for u, unit in enumerate(task.unit_tasks)
-        ]
-        alpa = self.strategy == "alpa"
-        cuts = [_alpa_slices(task, self.cluster) if alpa else {} for task in self.tasks]
-        planned: dict[int, PlannedUnit] = {}
-        for a in schedule.assignments:
-            tensor, number, unit = units[a.task]
-            planned[a.task] = builder.unit(tensor, number, a.task, unit, a.sender, cuts[tensor])
-        return [planned[i] for i in range(len(units))]
 
     def _proven(self, schedule: Schedule, makespan_s: float) -> str | None:
         """What is proven of the schedule in the bandwidth model, for the tasks themselves.
@@ -249,17 +235,3 @@ _NAMES = {"auto": "whole tasks", "split": "shared out", "concurrent": "no order"
 def _hosts_overlap(tasks: Sequence[ReshardingTask], cluster: Cluster) -> bool:
     source = {cluster.host_of(d) for task in tasks for d in task.src.mesh.devices}
     return any(cluster.host_of(d) in source for task in tasks for d in task.dst.mesh.devices)
-
-
-def _alpa_slices(task: ReshardingTask, cluster: Cluster) -> dict[object, list[Box]]:
-    """Alpa's extra cuts by the holders of each destination slice; empty where it sends plainly.
-
-    Its rule (section 5): at least as many slices as hosts, each slice's replicas inside one host.
-    """
-    slices = task.dst.slices(task.shape)
-    hosts = {cluster.host_of(d) for d in task.dst.mesh.devices}
-    inside = all(len({cluster.host_of(d) for d in held}) == 1 for held in slices.values())
-    replicated = all(len(held) > 1 for held in slices.values())
-    if not (inside and replicated and len(slices) >= len(hosts)):
-        return {}
-    return {held: alpa_cuts(box, len(held)) for box, held in slices.items()}

@@ -11,6 +11,7 @@ inside.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -18,13 +19,13 @@ from typing import NamedTuple
 
 from reshard_lab.boxes import box_volume
 from reshard_lab.cluster import Cluster
-from reshard_lab.planning.builder import Builder, Port
-from reshard_lab.planning.record import PlannedUnit, ScheduledDelivery, nics_of
-from reshard_lab.resharding import ReshardingTask
+from reshard_lab.planning.builder import Builder
+from reshard_lab.planning.record import PlannedUnit
 from reshard_lab.scheduling import Assignment, Schedule
 from reshard_lab.scheduling.concurrent import shared_ends
 from reshard_lab.scheduling.problem import TaskPart, one_nic_a_host
-from reshard_lab.strategies import Chain, Payload, Ring, chunk_count, phases_s
+from reshard_lab.strategies.phases import Chain, Payload, Ring, chain_of
+from reshard_lab.strategies.timing import phases_s
 
 _GRAINS = 512
 """Cuts fall on whole rows (of the most dimensions possible) where a part has so many of them."""
@@ -38,6 +39,7 @@ class Arrival(NamedTuple):
     stop: int
     transfer: int
     at_s: float
+    device: int
 
 
 class Fragment(NamedTuple):
@@ -54,76 +56,51 @@ class Parts:
     """Lowers the assignments of one schedule, in order of their start."""
 
     def __init__(
-        self,
-        builder: Builder,
-        tasks: Sequence[ReshardingTask],
-        parts: Sequence[TaskPart],
-        schedule: Schedule,
+        self, builder: Builder, parts: Sequence[TaskPart], schedule: Schedule, gateways: bool
     ) -> None:
         self.builder, self.cluster, self.parts = builder, builder.cluster, parts
-        self.gateways = uses_gateways(self.cluster, parts, schedule)
+        self.units, self.gateways = [unit for *_, unit in builder.units], gateways
         self.assignments = sorted(schedule.assignments, key=lambda a: a.start)
-        self.units = [
-            (t, u, unit) for t, task in enumerate(tasks) for u, unit in enumerate(task.unit_tasks)
-        ]
-        self.itemsize = [task.itemsize for task in tasks]
         self.cuts = _cut_points(
             schedule, [p.elements for p in parts], [self._grains(p) for p in parts]
         )
-        self.arrived: dict[tuple[int, int], list[Arrival]] = {}  # by unit task and device
-        self.taken_in: dict[tuple[int, int], list[tuple[int, Arrival]]] = {}  # and by host
+        self.arrived: dict[tuple[int, int], list[Arrival]] = {}  # by unit task and host
         self.gathers: list[tuple[float, int, int]] = []  # (ready, unit task, host)
         self.sent: dict[int, Counter[int]] = {}  # elements by unit task and sender
 
-    def lower(self) -> list[PlannedUnit]:
+    def lower(self) -> tuple[PlannedUnit, ...]:
         """Emit everything; returns the unit tasks with their times."""
         ends = {} if self.builder.ordered else self._shared_ends()
         for a in self.assignments:
-            if self.parts[a.task].unit not in self.sent:
-                self._deliver_inside(self.parts[a.task].unit, a.sender, ends)
+            index = self.parts[a.task].unit
+            if index not in self.sent:
+                self.sent[index] = Counter()
+                self._deliver_inside(index, ends)
             for fragment in self._fragments(a):
                 self._send(a, fragment, ends.get(a.task))
-        self._gather(float("inf"))
-        timed: dict[int, list[ScheduledDelivery]] = {}
-        for delivery in self.builder.deliveries:
-            timed.setdefault(delivery.task, []).append(delivery)
-        return [self._planned(index, timed.get(index, [])) for index in range(len(self.units))]
-
-    def _planned(self, index: int, timed: list[ScheduledDelivery]) -> PlannedUnit:
-        task, number, unit = self.units[index]
-        start = min((d.start_s for d in timed), default=0.0)
-        end = max((d.end_s for d in timed), default=0.0)
-        counts = self.sent[index]
-        sender = max(counts, key=lambda d: (counts[d], -d)) if counts else unit.senders[0]
-        return PlannedUnit(task, number, sender, start, end - start)
+        self._gather(math.inf)
+        senders = {
+            index: max(sent, key=lambda d: (sent[d], -d), default=self.units[index].senders[0])
+            for index, sent in self.sent.items()
+        }
+        return self.builder.planned(senders)
 
     def _grains(self, part: TaskPart) -> int:
         """Elements that cuts of a part are multiples of."""
         rows = 1
-        for lo, hi in reversed(self.units[part.unit][2].box):
+        for lo, hi in reversed(self.units[part.unit].box):
             if part.elements < rows * (hi - lo) * _GRAINS:
                 break
             rows *= hi - lo
         return rows
 
-    def _inside(self, index: int, nic: int) -> tuple[tuple[int, ...], dict[int, tuple[int, ...]]]:
-        """Devices that copy locally, and by source the devices that it serves on its own host."""
-        unit, host_of = self.units[index][2], self.cluster.host_of
-        copies, served = self.builder.served(unit, self.builder.holder(unit, nic))
-        here = {s: tuple(d for d in served[s] if host_of(d) == host_of(s)) for s in served}
-        return copies, {source: devices for source, devices in here.items() if devices}
-
-    def _deliver_inside(self, index: int, nic: int, ends: dict[object, float]) -> None:
-        """The first time a unit task comes up: what happens inside the hosts that hold it."""
-        self.sent[index] = Counter()
-        tensor, _, unit = self.units[index]
-        copies, served = self._inside(index, nic)
-        self.builder.copy(index, unit, copies)
+    def _deliver_inside(self, index: int, ends: dict[object, float]) -> None:
+        """What happens inside the hosts that hold a unit task."""
+        copies, served, _ = self.builder.inside(self.units[index])
+        self.builder.copy(index, copies)
         for source in sorted(served):
-            routed = self.builder.route(source, served[source], {})
-            timed = self.builder.deliver(tensor, index, unit, routed)
-            if not self.builder.ordered:
-                self.builder.deliveries[-1] = timed._replace(end_s=ends[index, source])
+            routed = self.builder.route(source, served[source])
+            self.builder.deliver(index, routed, ends.get((index, source)))
 
     def _fragments(self, a: Assignment) -> list[Fragment]:
         """What an assignment sends; what a relay sends on is cut where it arrived in parts."""
@@ -132,122 +109,96 @@ class Parts:
         if not part.receivers or first >= stop:
             return []
         if a.sender in part.senders:
-            source = self.builder.holder(self.units[part.unit][2], a.sender)
+            source = self.builder.holder(self.units[part.unit], a.sender)
             return [Fragment(first, stop, source, ())]
         source = self._visits(part.unit, (a.sender,))[-1]
         return [
             Fragment(max(first, b.first), min(stop, b.stop), source, (b,))
-            for b in sorted(self.arrived[part.unit, source])
-            if b.first < stop and first < b.stop
+            for b in sorted(self.arrived[part.unit, self.cluster.host_of(source)])
+            if b.device == source and b.first < stop and first < b.stop
         ]
 
     def _visits(self, index: int, nics: Iterable[int]) -> list[int]:
         """The devices that a chain visits to bring a unit task to the hosts of ``nics``."""
         devices: list[int] = []
         for nic in nics:
-            host = self.cluster.host_of_nic(nic)
-            near = [d for d in self.units[index][2].receivers if self.cluster.host_of(d) == host]
+            near = self._group(index, self.cluster.host_of_nic(nic))
             if self.gateways:
                 near = [d for d in near if self.cluster.nic_of(d) == nic][:1]
             devices += near
         return devices
 
+    def _group(self, index: int, host: int) -> list[int]:
+        """The devices of ``host`` that need a unit task."""
+        return [d for d in self.units[index].receivers if self.cluster.host_of(d) == host]
+
     def _payload(self, index: int, first: int, stop: int) -> Payload:
-        tensor, _, unit = self.units[index]
-        span = None if stop - first == box_volume(unit.box) else (first, stop)
-        return Payload(unit.box, span, (stop - first) * self.itemsize[tensor])
+        box, nbytes = self.units[index][:2]
+        elements = box_volume(box)
+        span = None if stop - first == elements else (first, stop)
+        return Payload(box, span, (stop - first) * (nbytes // elements))
 
     def _chain(self, a: Assignment, fragment: Fragment) -> Chain:
-        part = self.parts[a.task]
-        path = (fragment.source, *self._visits(part.unit, a.receivers or part.receivers))
-        payload = self._payload(part.unit, fragment.first, fragment.stop)
+        part, (first, stop, source, _) = self.parts[a.task], fragment
+        path = (source, *self._visits(part.unit, a.receivers or part.receivers))
         chunks = self.builder.chunks
         if isinstance(chunks, int):  # chunks as long as those of the whole part
-            chunks = -(-chunks * (fragment.stop - fragment.first) // part.elements)
-        return Chain(path, payload, chunk_count(path, payload.nbytes, self.cluster, chunks))
+            chunks = -(-chunks * (stop - first) // part.elements)
+        return chain_of(path, self._payload(part.unit, first, stop), self.cluster, chunks)
 
     def _send(self, a: Assignment, fragment: Fragment, shared_end: float | None) -> None:
         """One chain, when its ports are free and its data is there."""
-        builder, index = self.builder, self.parts[a.task].unit
+        builder, part = self.builder, self.parts[a.task]
+        index, (first, stop, source, wait) = part.unit, fragment
         chain = self._chain(a, fragment)
-        source, receivers = chain.path[0], chain.path[1:]
-        nics, devices = self._ports(chain.path)
-        ready = max((b.at_s for b in fragment.wait), default=0.0)
-        self._gather(max(ready, builder.wait((*nics, *devices))[0]))
-        free, _, last_port = builder.wait((*nics, *devices))
-        start = max(ready, free)
+        ports = builder.ports_of(source, pairwise(chain.path))
+        nics = tuple(port for port in ports if port[0] in ("tx", "rx"))
+        data = max((b.at_s for b in wait), default=0.0), f"its data reaches device {source}"
+        self._gather(builder.start(index, ports, *data)[0])
+        start, why = builder.start(index, ports, *data)
         end = start + phases_s(source, [chain], self.cluster)
         if shared_end is not None:
             start, end = 0.0, shared_end
-        blocked = last_port if free == start else None
-        why = builder.why(index, start, blocked, f"its data reaches device {source}")
-        after = {*builder.wait(nics)[1], *(b.transfer for b in fragment.wait)}
-        number = builder.emit(index, chain.payload, chain.path, chain.chunks, tuple(sorted(after)))
+        after = tuple(sorted({*builder.after(nics), *(b.transfer for b in wait)}))
+        number = builder.emit(index, chain, after)
         if builder.ordered:
+            builder.occupy(ports, end, (), index)
             builder.occupy(nics, end, (number,), index)
-            builder.occupy(devices, end, (), index)
-        self._schedule(start, end, index, source, receivers, chain.payload.nbytes, why)
-        if a.sender in self.parts[a.task].senders:
-            self.sent[index][source] += fragment.stop - fragment.first
-        arrival = Arrival(fragment.first, fragment.stop, number, end)
-        for device in receivers:
-            self.arrived.setdefault((index, device), []).append(arrival)
-            if self.gateways:
-                self._take_in(index, device, arrival)
+        builder.record(index, start, end, why, source, chain.path[1:], chain.payload.nbytes)
+        if a.sender in part.senders:
+            self.sent[index][source] += stop - first
+        for device in chain.path[1:] if self.gateways else ():
+            self._take_in(index, Arrival(first, stop, number, end, device))
 
-    def _ports(self, path: tuple[int, ...]) -> tuple[list[Port], list[Port]]:
-        """The NICs, and the devices, that hops along ``path`` keep busy."""
-        ports = self.builder.ports_of(path[0], pairwise(path))
-        nics = [p for p in ports if not p[0].startswith("device")]
-        return nics, [p for p in ports if p[0].startswith("device")]
-
-    def _schedule(
-        self,
-        start: float,
-        end: float,
-        index: int,
-        sender: int,
-        receivers: tuple[int, ...],
-        nbytes: int,
-        why: str,
-    ) -> None:
-        tensor, nics = self.units[index][0], nics_of(sender, receivers, self.cluster)
-        self.builder.deliveries.append(
-            ScheduledDelivery(start, end, tensor, index, sender, receivers, *nics, nbytes, why)
-        )
-
-    def _take_in(self, index: int, device: int, arrival: Arrival) -> None:
+    def _take_in(self, index: int, arrival: Arrival) -> None:
         """Note what a host has of a unit task; when it has all, its devices can gather it."""
-        host = self.cluster.host_of(device)
-        parts = self.taken_in.setdefault((index, host), [])
-        parts.append((device, arrival))
-        if sum(b.stop - b.first for _, b in parts) == box_volume(self.units[index][2].box):
-            heapq.heappush(self.gathers, (max(b.at_s for _, b in parts), index, host))
+        host = self.cluster.host_of(arrival.device)
+        arrived = self.arrived.setdefault((index, host), [])
+        arrived.append(arrival)
+        if sum(b.stop - b.first for b in arrived) == box_volume(self.units[index].box):
+            heapq.heappush(self.gathers, (max(b.at_s for b in arrived), index, host))
 
     def _gather(self, until: float) -> None:
         """Emit the gathers inside hosts that are ready by then."""
         builder = self.builder
         while self.gathers and self.gathers[0][0] <= until:
             ready, index, host = heapq.heappop(self.gathers)
-            unit = self.units[index][2]
-            group = tuple(d for d in unit.receivers if self.cluster.host_of(d) == host)
+            group = tuple(self._group(index, host))
             if len(group) == 1:
                 continue
-            parts, nbytes = [], Counter[int]()
-            for device, b in sorted(self.taken_in[index, host], key=lambda p: p[1]):
-                payload = self._payload(index, b.first, b.stop)
-                parts.append((device, payload, (b.transfer,)))
-                nbytes[device] += payload.nbytes
-            sizes = tuple(Payload(unit.box, None, nbytes[d]) if nbytes[d] else None for d in group)
-            ports = self._ports((*group, group[0]))[1]
-            free, _, last_port = builder.wait(ports, always=True)
-            start = max(ready, free)
-            end = start + phases_s(group[0], [Ring(group, sizes)], self.cluster)
-            blocked = last_port if free > ready else None
-            why = builder.why(index, start, blocked, "the last of its parts reaches the host")
+            parts, elements = [], Counter[int]()
+            for b in sorted(self.arrived[index, host]):
+                parts.append((b.device, self._payload(index, b.first, b.stop), (b.transfer,)))
+                elements[b.device] += b.stop - b.first
+            sizes = tuple(self._payload(index, 0, n) if (n := elements[d]) else None for d in group)
+            ring = Ring(group, sizes)
+            ports = builder.ports_of(group[0], pairwise(ring.cycle))
+            data = "the last of its parts reaches the host"
+            start, why = builder.start(index, ports, ready, data, always=True)
+            end = start + phases_s(group[0], [ring], self.cluster)
             builder.ring(index, group, parts)
             builder.occupy(ports, end, (), index)
-            self._schedule(start, end, index, group[0], group, unit.nbytes, why)
+            builder.record(index, start, end, why, group[0], group, self.units[index].nbytes)
 
     def _shared_ends(self) -> dict[object, float]:
         """Predicted ends without an order: of a task, and inside hosts by (unit task, source)."""
@@ -256,13 +207,10 @@ class Parts:
             for a in self.assignments
             for fragment in self._fragments(a)
         }
-        for index, nic in {self.parts[a.task].unit: a.sender for a in self.assignments}.items():
-            unit = self.units[index][2]
-            for source, devices in self._inside(index, nic)[1].items():
-                path = (source, *devices)
-                chunks = chunk_count(path, unit.nbytes, self.cluster, self.builder.chunks)
-                payload = Payload(unit.box, None, unit.nbytes)
-                chains[index, source] = Chain(path, payload, chunks)
+        for index in dict.fromkeys(self.parts[a.task].unit for a in self.assignments):
+            whole, chunks = self.builder.whole(index), self.builder.chunks
+            for source, devices in self.builder.inside(self.units[index])[1].items():
+                chains[index, source] = chain_of((source, *devices), whole, self.cluster, chunks)
         return shared_ends(chains, self.cluster)
 
 

@@ -177,10 +177,12 @@ class PlanRecord:
         )
 
 
-def nics_of(
-    sender: int, receivers: tuple[int, ...], cluster: Cluster
-) -> tuple[int | None, tuple[int, ...]]:
-    """The NIC a delivery leaves by (None inside a host), and those it enters other hosts by."""
+NICs = tuple[int | None, tuple[int, ...]]
+"""The NIC a delivery leaves by (None inside a host), and those it enters other hosts by."""
+
+
+def nics_of(sender: int, receivers: tuple[int, ...], cluster: Cluster) -> NICs:
+    """The NICs of a delivery from ``sender``."""
     home = cluster.host_of(sender)
     entered = dict.fromkeys(cluster.nic_of(d) for d in receivers if cluster.host_of(d) != home)
     return cluster.nic_of(sender) if entered else None, tuple(entered)

@@ -24,7 +24,7 @@ from reshard_lab.scheduling.schedule import (
     idle_assignments,
 )
 from reshard_lab.scheduling.senders import one_sender_each
-from reshard_lab.strategies import Chain
+from reshard_lab.strategies.phases import Chain
 
 _PACE = 1e7
 """Uses of a port by flows looked at a second, well below what a slow machine does."""

@@ -6,11 +6,15 @@ transfers of a plan and the time of the task are read off the same phases.
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+from collections.abc import Iterable
 from math import gcd
 from typing import NamedTuple
 
 from reshard_lab.boxes import Box, Span, box_volume, cut, intersect
 from reshard_lab.cluster import Cluster
+from reshard_lab.resharding import ReshardingTask
 
 
 class Payload(NamedTuple):
@@ -21,22 +25,14 @@ class Payload(NamedTuple):
     nbytes: int
 
 
-class Receivers(NamedTuple):
-    """The devices of one delivery, host by host."""
-
-    devices: tuple[int, ...]
-    """All of them, host-major."""
-    groups: tuple[tuple[int, ...], ...]
-    """The same by host: the sender's own host first, then ascending."""
-    home: bool
-    """Whether the first group is on the sender's own host."""
-
-
 class Delivery(NamedTuple):
     """One box from one sender to the devices that need it from there."""
 
     sender: int
-    to: Receivers
+    devices: tuple[int, ...]
+    """All receivers, host-major: the sender's own host first, then ascending."""
+    groups: tuple[tuple[int, ...], ...]
+    """The same host by host."""
 
 
 class Sends(NamedTuple):
@@ -50,7 +46,7 @@ class Chain(NamedTuple):
 
     path: tuple[int, ...]
     payload: Payload
-    chunks: int
+    chunks: int = 1
 
 
 class Ring(NamedTuple):
@@ -60,21 +56,94 @@ class Ring(NamedTuple):
     parts: tuple[Payload | None, ...]
     """The part each device starts with (None: nothing)."""
 
+    @property
+    def cycle(self) -> tuple[int, ...]:
+        """The devices all the way around, back to the first."""
+        return (*self.devices, self.devices[0])
+
 
 Phase = Sends | Chain | Ring
 
 
-def receivers_of(devices: tuple[int, ...], cluster: Cluster, home: int = -1) -> Receivers:
-    """Group ``devices`` by host, host ``home`` (the sender's, -1 = not among them) first."""
+def delivery_of(sender: int, devices: Iterable[int], cluster: Cluster) -> Delivery:
+    """The delivery from ``sender`` to ``devices``, grouped by host."""
+    home = cluster.host_of(sender)
     hosts: dict[int, list[int]] = {}
     for device in sorted(devices):
         hosts.setdefault(cluster.host_of(device), []).append(device)
-    order = sorted(hosts, key=lambda h: (h != home, h))
-    groups = tuple(tuple(hosts[h]) for h in order)
-    return Receivers(tuple(d for group in groups for d in group), groups, home in hosts)
+    groups = tuple(tuple(hosts[h]) for h in sorted(hosts, key=lambda h: (h != home, h)))
+    return Delivery(sender, tuple(d for group in groups for d in group), groups)
 
 
-def parts_of(whole: Payload, count: int) -> list[Payload | None]:
+MOST_CHUNKS = 1024
+"""Most chunks that ``"auto"`` takes."""
+
+
+def chunk_count(path: tuple[int, ...], nbytes: int, cluster: Cluster, chunks: int | str) -> int:
+    """Chunks for ``nbytes`` down the chain ``path``: as asked, never more than bytes.
+
+    ``"auto"`` takes the number that makes the chain shortest. If hop i has latency a_i and takes
+    t_i for all bytes, K chunks take the sum of a_i + t_i/K and (K - 1) times the largest of them,
+    which is convex in K. With one NIC hop to each of A hosts, K* = sqrt((A - 1)·t/a).
+    """
+    if isinstance(chunks, int):
+        return max(1, min(chunks, nbytes))
+    hops = Counter(
+        (cluster.link_latency_s(a, b), nbytes / cluster.link_Bps(a, b))
+        for a, b in itertools.pairwise(path)
+    )
+
+    def seconds(k: int) -> float:
+        fill = sum(count * (a + t / k) for (a, t), count in hops.items())
+        return fill + (k - 1) * max(a + t / k for a, t in hops)
+
+    low, high = 1, max(1, min(MOST_CHUNKS, nbytes))
+    while low < high:
+        middle = (low + high) // 2
+        if seconds(middle + 1) < seconds(middle) * (1 - 1e-12):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def chain_of(path: tuple[int, ...], payload: Payload, cluster: Cluster, chunks: int | str) -> Chain:
+    """``payload`` down ``path`` in as many chunks as ``chunk_count`` says."""
+    return Chain(path, payload, chunk_count(path, payload.nbytes, cluster, chunks))
+
+
+def make_phases(
+    strategy: str,
+    d: Delivery,
+    whole: Payload,
+    cluster: Cluster,
+    chunks: int | str = 100,
+    cuts: list[Box] | None = None,
+) -> list[Phase]:
+    """The phases of one delivery of ``whole`` under ``strategy``, and the time these take.
+
+    For A receiver hosts of B devices, t being the time of one copy. ``chunks``: K of a broadcast.
+    ``cuts``: Alpa's extra cuts of the slice, where its rule applies.
+    """
+    match strategy:
+        case "broadcast":  # K chunks down one chain, host by host: t + (A - 1)·t/K
+            return [chain_of((d.sender, *d.devices), whole, cluster, chunks)]
+        case "local_allgather":  # one copy to each host in B parts, all-gathered inside: A·t
+            rings = [_scatter_and_ring(group, _parts_of(whole, len(group))) for group in d.groups]
+            return [phase for ring in rings for phase in ring]
+        case "global_allgather":  # n = A·B parts, a ring over all after a barrier: t + (n - 1)/n·t
+            return _scatter_and_ring(d.devices, _parts_of(whole, len(d.devices)))
+        case "alpa" if cuts:  # a local all-gather over the cuts; else plain send/recv
+            itemsize = whole.nbytes // box_volume(whole.box)
+            fragments = [intersect(whole.box, c) for c in cuts]
+            parts = [Payload(f, None, box_volume(f) * itemsize) if f else None for f in fragments]
+            return _scatter_and_ring(d.devices, parts + [None] * (len(d.devices) - len(parts)))
+        case "signal":  # one byte to each receiver: the data costs nothing, an upper bound
+            whole = Payload(whole.box, None, 1)
+    return [Sends(tuple((r, whole) for r in d.devices))]  # one after another: A·B·t
+
+
+def _parts_of(whole: Payload, count: int) -> list[Payload | None]:
     """Cut a box into ``count`` row-major ranges that differ by at most one element."""
     volume = box_volume(whole.box)
     itemsize = whole.nbytes // volume
@@ -84,37 +153,7 @@ def parts_of(whole: Payload, count: int) -> list[Payload | None]:
     ]
 
 
-def send_recv(d: Delivery, whole: Payload) -> list[Phase]:
-    """The whole box to each receiver, one after another: A·B·t."""
-    return [Sends(tuple((r, whole) for r in d.to.devices))]
-
-
-def signal(d: Delivery, whole: Payload) -> list[Phase]:
-    """One byte to each receiver: what remains when the data costs nothing (an upper bound)."""
-    return send_recv(d, Payload(whole.box, None, 1))
-
-
-def broadcast(d: Delivery, whole: Payload, chunks: int) -> list[Phase]:
-    """K chunks down the chain sender, receivers host by host: t + (A - 1)·t/K."""
-    return [Chain((d.sender, *d.to.devices), whole, max(1, min(chunks, whole.nbytes)))]
-
-
-def local_allgather(d: Delivery, whole: Payload) -> list[Phase]:
-    """Each receiver host gets one copy in B parts, then all-gathers it inside: A·t."""
-    return [
-        p for group in d.to.groups for p in scatter_and_ring(group, parts_of(whole, len(group)))
-    ]
-
-
-def global_allgather(d: Delivery, whole: Payload) -> list[Phase]:
-    """n = A·B parts, one a receiver; after a barrier a ring over all receivers, host-major.
-
-    t + (n - 1)/n·t; t when A = 1 (links inside a host being free).
-    """
-    return scatter_and_ring(d.to.devices, parts_of(whole, len(d.to.devices)))
-
-
-def scatter_and_ring(devices: tuple[int, ...], parts: list[Payload | None]) -> list[Phase]:
+def _scatter_and_ring(devices: tuple[int, ...], parts: list[Payload | None]) -> list[Phase]:
     """Send every device its part, then all-gather the parts over the devices."""
     sends = Sends(tuple((r, p) for r, p in zip(devices, parts, strict=True) if p is not None))
     return [sends] if len(devices) == 1 else [sends, Ring(devices, tuple(parts))]
@@ -134,13 +173,15 @@ def alpa_cuts(box: Box, replicas: int) -> list[Box]:
     return boxes
 
 
-def alpa(d: Delivery, whole: Payload, cuts: list[Box] | None) -> list[Phase]:
-    """Alpa's rule: local all-gather over the extra ``cuts`` of the slice, else plain send/recv."""
-    if not cuts:
-        return send_recv(d, whole)
-    itemsize = whole.nbytes // box_volume(whole.box)
-    fragments = [intersect(whole.box, c) for c in cuts]
-    parts = [
-        Payload(f, None, box_volume(f) * itemsize) if f is not None else None for f in fragments
-    ]
-    return scatter_and_ring(d.to.devices, parts + [None] * (len(d.to.devices) - len(parts)))
+def alpa_slices(task: ReshardingTask, cluster: Cluster) -> dict[tuple[int, ...], list[Box]]:
+    """Alpa's extra cuts by the holders of each destination slice; empty where it sends plainly.
+
+    Its rule (section 5): at least as many slices as hosts, each slice's replicas inside one host.
+    """
+    slices = task.dst.slices(task.shape)
+    hosts = {cluster.host_of(d) for d in task.dst.mesh.devices}
+    inside = all(len({cluster.host_of(d) for d in held}) == 1 for held in slices.values())
+    replicated = all(len(held) > 1 for held in slices.values())
+    if not (inside and replicated and len(slices) >= len(hosts)):
+        return {}
+    return {held: alpa_cuts(box, len(held)) for box, held in slices.items()}

@@ -18,7 +18,6 @@ Every message costs its link's latency and then its bytes over the link's bandwi
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -77,45 +76,13 @@ def chain_s(chain: ph.Chain, cluster: Cluster) -> float:
     return sum(hops) + (chain.chunks - 1) * max(hops, default=0.0)
 
 
-MOST_CHUNKS = 1024
-"""Most chunks that ``"auto"`` takes."""
-
-
-def chunk_count(path: tuple[int, ...], nbytes: int, cluster: Cluster, chunks: int | str) -> int:
-    """Chunks for ``nbytes`` down the chain ``path``: as asked, never more than bytes.
-
-    ``"auto"`` takes the number that makes the chain shortest. If hop i has latency a_i and takes
-    t_i for all bytes, K chunks take the sum of a_i + t_i/K and (K - 1) times the largest of them,
-    which is convex in K. With one NIC hop to each of A hosts, K* = sqrt((A - 1)·t/a).
-    """
-    if isinstance(chunks, int):
-        return max(1, min(chunks, nbytes))
-    hops = Counter(
-        (cluster.link_latency_s(a, b), nbytes / cluster.link_Bps(a, b))
-        for a, b in itertools.pairwise(path)
-    )
-
-    def seconds(k: int) -> float:
-        fill = sum(count * (a + t / k) for (a, t), count in hops.items())
-        return fill + (k - 1) * max(a + t / k for a, t in hops)
-
-    low, high = 1, max(1, min(MOST_CHUNKS, nbytes))
-    while low < high:
-        middle = (low + high) // 2
-        if seconds(middle + 1) < seconds(middle) * (1 - 1e-12):
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 def ring_s(ring: ph.Ring, cluster: Cluster) -> float:
     """A ring all-gather in which each device forwards parts in order of arrival.
 
     Link i (device i to i + 1) carries the parts of devices i, i - 1, ..., i + 2; each starts when
     it has arrived and the link is free.
     """
-    hops = itertools.pairwise((*ring.devices, ring.devices[0]))
+    hops = itertools.pairwise(ring.cycle)
     links = tuple((cluster.link_latency_s(a, b), cluster.link_Bps(a, b)) for a, b in hops)
     return _ring_s(tuple(p.nbytes if p else 0 for p in ring.parts), links)
 
@@ -159,32 +126,11 @@ def closed_form_s(
         )
     per = cluster.devices_per_host
     receivers = [h * per + d for h in range(1, hosts + 1) for d in range(devices)]
-    delivery = ph.Delivery(0, ph.receivers_of(tuple(receivers), cluster))
+    delivery = ph.delivery_of(0, receivers, cluster)
     box: Box = ((0, nbytes),)
     cuts = ph.alpa_cuts(box, devices) if strategy == "alpa" and hosts == 1 else None
-    phases = make_phases(strategy, delivery, ph.Payload(box, None, nbytes), chunks, cuts)
-    return phases_s(0, phases, cluster)
+    payload = ph.Payload(box, None, nbytes)
+    return phases_s(0, ph.make_phases(strategy, delivery, payload, cluster, chunks, cuts), cluster)
 
 
 STRATEGIES = ("send_recv", "local_allgather", "global_allgather", "broadcast", "alpa", "signal")
-
-
-def make_phases(
-    strategy: str,
-    d: ph.Delivery,
-    payload: ph.Payload,
-    chunks: int = 100,
-    cuts: list[Box] | None = None,
-) -> list[ph.Phase]:
-    """The phases of one delivery under ``strategy`` (``cuts``: Alpa's, where its rule applies)."""
-    if strategy == "broadcast":
-        return ph.broadcast(d, payload, chunks)
-    if strategy == "alpa":
-        return ph.alpa(d, payload, cuts)
-    simple = {
-        "send_recv": ph.send_recv,
-        "local_allgather": ph.local_allgather,
-        "global_allgather": ph.global_allgather,
-        "signal": ph.signal,
-    }
-    return simple[strategy](d, payload)

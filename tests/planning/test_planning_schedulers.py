@@ -16,8 +16,8 @@ from reshard_lab.planning.builder import Builder
 from reshard_lab.planning.parts import Parts, _cut_points
 from reshard_lab.scheduling import Assignment, Problem, Schedule
 from reshard_lab.scheduling.problem import task_parts
-from reshard_lab.strategies import Chain, Payload, phases_s
-from reshard_lab.strategies.timing import MOST_CHUNKS, chunk_count
+from reshard_lab.strategies.phases import MOST_CHUNKS, Chain, Payload, chunk_count
+from reshard_lab.strategies.timing import phases_s
 from support.property_tasks import reshardings
 from support.reference_cases import pieces_of, read, tasks_of
 
@@ -372,8 +372,8 @@ def test_a_relay_waits_for_its_data():
     there = Assignment(0, 0, 0.0, 1.0, 1.0, receivers=(1,))
     on = Assignment(0, 1, 1.0, 2.0, 1.0, receivers=(2,))
     schedule = Schedule("split", Problem.from_parts(parts, cluster), (there, on), 2.0, None)
-    builder = Builder(cluster, "broadcast", 1, overlap=True)
-    Parts(builder, [task], parts, schedule).lower()
+    builder = Builder([task], "broadcast", 1, overlap=True)
+    Parts(builder, parts, schedule, gateways=True).lower()
     assert [d.why for d in builder.deliveries] == [
         "starts at once",
         "waits: its data reaches device 1",
