@@ -40,8 +40,7 @@ from reshard_lab.units import format_bytes, format_rate, format_seconds, parse_s
 RUN = "carry a resharding out on processes of this machine, check it and time it"
 
 
-def add_run_command(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+def _add_run(parser: argparse.ArgumentParser) -> None:
     add_plan_file(parser)
     add_run(parser, tuple(LAUNCH_TARGETS))
 
@@ -84,8 +83,7 @@ def environment_facts(environment: dict[str, Any]) -> list[tuple[str, str]]:
 BENCH = "time several strategies on one resharding, predicted and measured side by side"
 
 
-def add_bench(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+def _add_bench(parser: argparse.ArgumentParser) -> None:
     add_task(parser)
     add_plan(parser, strategy=False)
     add_run(parser, POOL_TARGETS)
@@ -151,8 +149,7 @@ def _on(task: ReshardingTask, cluster: Cluster) -> ReshardingTask:
 REPRODUCE = "measure figures 5, 6 and 8 here, beside their predictions; simulate 4, 7 and 9"
 
 
-def add_reproduce(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+def _add_reproduce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="out", metavar="DIR", help="folder written to (out)")
     place = "emulated or local (default: emulated where the machine allows it)"
     parser.add_argument("--where", choices=POOL_TARGETS, help=place)
@@ -216,7 +213,7 @@ def _headlines_text(headlines: FigureTable) -> str:
 
 
 COMMANDS = {
-    "run": Command(RUN, add_run_command, run_run),
-    "bench": Command(BENCH, add_bench, run_bench),
-    "reproduce": Command(REPRODUCE, add_reproduce, run_reproduce),
+    "run": Command(RUN, _add_run, run_run),
+    "bench": Command(BENCH, _add_bench, run_bench),
+    "reproduce": Command(REPRODUCE, _add_reproduce, run_reproduce),
 }

@@ -30,8 +30,7 @@ _ARGUMENTS = {
 """Options, and what the library calls them."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     names = f"{', '.join(SCHEDULES)} (default eager_1f1b)"
     parser.add_argument("--schedule", default="eager_1f1b", metavar="NAME", help=names)
     parser.add_argument("--stages", type=int, metavar="N", help="stages (default: the workload's)")
@@ -280,4 +279,4 @@ def _write(
     return ["\n".join(written)] if written else []
 
 
-COMMANDS = {"pipeline": Command(HELP, add, run)}
+COMMANDS = {"pipeline": Command(HELP, _add_pipeline, run)}

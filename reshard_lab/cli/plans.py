@@ -31,8 +31,7 @@ from reshard_lab.units import format_bytes, format_seconds
 EXPLAIN = "print the unit tasks of a resharding: each box, who holds it, who needs it"
 
 
-def add_explain(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+def _add_explain(parser: argparse.ArgumentParser) -> None:
     add_task(parser)
     whole = "the paper's text instead of its code: a source slice travels whole"
     parser.add_argument("--whole-slices", action="store_true", help=whole)
@@ -66,8 +65,7 @@ def _mesh_text(task: ReshardingTask, layout: Layout, end: str) -> str:
 PLAN = "plan a resharding: strategy, senders, order, predicted time and its lower bound"
 
 
-def add_plan_command(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+def _add_plan(parser: argparse.ArgumentParser) -> None:
     add_task(parser)
     add_plan(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="also write the plan as JSON")
@@ -109,8 +107,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
 SIMULATE = "simulate a plan: when every NIC is busy, and which waits make it as long as it is"
 
 
-def add_simulate(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+def _add_simulate(parser: argparse.ArgumentParser) -> None:
     add_plan_file(parser)
     group = parser.add_argument_group("simulation")
     names = f"{', '.join(RESOLUTIONS)} (default auto)"
@@ -188,7 +185,7 @@ def _timeline_text(timeline: Timeline, limit: int) -> str:
 
 
 COMMANDS = {
-    "explain": Command(EXPLAIN, add_explain, run_explain),
-    "plan": Command(PLAN, add_plan_command, run_plan),
-    "simulate": Command(SIMULATE, add_simulate, run_simulate),
+    "explain": Command(EXPLAIN, _add_explain, run_explain),
+    "plan": Command(PLAN, _add_plan, run_plan),
+    "simulate": Command(SIMULATE, _add_simulate, run_simulate),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from reshard_lab.errors import ReshardError, check_int, must_be, need
+from reshard_lab.errors import ReshardError, check_int, check_number, must_be, need
 from reshard_lab.paper.measuring import fastest_emulation
 from reshard_lab.paper.pipelines import FIGURE9, Level
 from reshard_lab.runtime import EmulatedCluster
@@ -64,8 +64,7 @@ def overlap_levels(
     pd = need("pandas", "notebooks", "a table of overlap levels")
     ahead = parse_seconds(forward_s, "forward_s")
     back = 2 * ahead if backward_s is None else parse_seconds(backward_s, "backward_s")
-    if not (isinstance(transfer, (int, float)) and 0 < transfer < float("inf")):
-        raise ReshardError(f"transfer must be a share of forward_s above 0, not {transfer!r}")
+    check_number("transfer", transfer, above=0, expected="a share of forward_s above 0")
     check_int("stages", stages, 2), check_int("microbatches", microbatches, 1)
     check_int("repeats", repeats, 1), check_int("warmup", warmup)
     if not (keep is None or isinstance(keep, list)):
@@ -110,10 +109,7 @@ def _row(level: Level, run: TrainingRun, ahead: float) -> dict[str, Any]:
     moved = [e.end_s - e.start_s for e in run.simulated.events if e.tensor]
     return {
         "level": level.name,
-        "about": level.about,
-        "schedule": level.schedule,
-        "overlap": level.overlap,
-        "strategy": level.strategy,
+        **{key: getattr(level, key) for key in ("about", "schedule", "overlap", "strategy")},
         "simulated_s": simulated,
         "measured_s": run.median_s,
         "fastest_s": run.min_s,

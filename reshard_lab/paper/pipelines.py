@@ -189,8 +189,8 @@ def run_level(work: Workload, level: Level, preset: str = "p3.8xlarge") -> Pipel
 
 def _row(name: str, work: Workload, level: Level, preset: str, recompute: bool) -> dict[str, Any]:
     timeline = run_level(work, level, preset)
+    seconds = timeline.makespan_s
     speed = device_speed(preset, work.dtype).flops_per_s
-    took = timeline.makespan_s
     moved = sum(e.end_s - e.start_s for e in timeline.events if e.row.startswith("link"))
     busiest = max(stage.forward_flops + stage.backward_flops for stage in work.stages)
     elements = sum(math.prod(tensor.shape) for tensor in work.tensors)
@@ -202,9 +202,9 @@ def _row(name: str, work: Workload, level: Level, preset: str, recompute: bool) 
         "recompute": recompute,
         "devices": work.devices,
         "microbatches": work.microbatches,
-        "makespan_s": took,
-        "tflops_per_device": work.flops / took / work.devices / 1e12,
-        "tflops": work.flops / took / 1e12,
+        "makespan_s": seconds,
+        "tflops_per_device": work.flops / seconds / work.devices / 1e12,
+        "tflops": work.flops / seconds / 1e12,
         "device_tflops": speed / 1e12,
         "bubble_share": timeline.bubble_share,
         "exposed_communication_share": timeline.exposed_communication_share,

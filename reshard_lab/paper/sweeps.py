@@ -178,10 +178,10 @@ def evaluate(
         check_int("jobs", jobs, 1)
     pd, joblib = need("pandas", "notebooks", "a sweep"), need("joblib", "run", "a sweep")
     tqdm = need("tqdm", "run", "a sweep").tqdm
-    kept = None if cache is False else Cache(None if cache is True else cache)
+    stored = None if cache is False else Cache(None if cache is True else cache)
     name, code = f"{function.__module__}.{function.__qualname__}", code_version()
     keys = [key_of(name, point, code) for point in points]
-    rows: list[Mapping[str, Any] | None] = [kept.load(key) if kept else None for key in keys]
+    rows: list[Mapping[str, Any] | None] = [stored.load(key) if stored else None for key in keys]
     missing = [i for i, row in enumerate(rows) if row is None]
     configured = joblib.parallel.get_active_backend()[1]
     count = jobs if jobs is not None else (-1 if configured is None else configured)
@@ -189,8 +189,8 @@ def evaluate(
     with tqdm(total=len(points), initial=len(points) - len(missing), disable=not progress) as bar:
         for i, row in work(joblib.delayed(_numbered)(function, i, points[i]) for i in missing):
             rows[i] = row
-            if kept:
-                kept.store(keys[i], row)
+            if stored:
+                stored.store(keys[i], row)
             bar.update(1)
     return pd.DataFrame(rows)
 

@@ -16,7 +16,8 @@ from reshard_lab.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     import pandas as pd
 
-_VALUE = "throughput (TFLOP/s a device)"
+_VALUE, _SPEED = "throughput (TFLOP/s a device)", "speed of the device"
+_BOUND = "signal (bound)"
 TITLE7 = "Figure 7, simulated: training throughput on 2 pipeline stages"
 TITLE9 = "Figure 9, simulated: throughput over microbatches of the same size"
 _METHODS7 = (
@@ -58,31 +59,19 @@ def headlines(figure7: pd.DataFrame) -> pd.DataFrame:
     gains = {name: _over(by[name, "ours"], by[name, "alpa"]) for name in models}
     rows = []
     for name in models:
-        paper = PAPER[_kind(name)]
-        alike = [gain for other, gain in gains.items() if _kind(other) == _kind(name)]
-        apart = gains[name] / paper - 1
-        why = ""
+        alpa, ours, signal = (by[name, method] for method in ("alpa", "ours", "signal"))
+        gain, paper, why = gains[name], PAPER[_kind(name)], ""
+        apart = gain / paper - 1
         if abs(apart) > APART:
-            why = _why(by[name, "alpa"], by[name, "ours"], by[name, "signal"], paper, alike)
-        rows.append(_headline(name, "ours / alpa", gains[name], paper, apart, why))
-        share = _over(by[name, "ours"], by[name, "signal"])
-        short = min(0.0, share / PAPER_OF_SIGNAL - 1)
-        why = "" if short >= -APART else _why_short(by[name, "ours"])
-        rows.append(_headline(name, "ours / signal", share, PAPER_OF_SIGNAL, short, why))
-    return pandas.DataFrame(rows)
-
-
-def _headline(
-    name: str, ratio: str, here: float, paper: float, difference: float, why: str
-) -> dict[str, Any]:
-    return {
-        "model": name,
-        "ratio": ratio,
-        "here": here,
-        "paper": paper,
-        "difference": difference,
-        "why": why,
-    }
+            alike = [gains[other] for other in models if _kind(other) == _kind(name)]
+            why = _why(alpa, ours, signal, paper, alike)
+        rows.append((name, "ours / alpa", gain, paper, apart, why))
+        share = _over(ours, signal)
+        missing_share = min(0.0, share / PAPER_OF_SIGNAL - 1)
+        why = _why_short(ours) if missing_share < -APART else ""
+        rows.append((name, "ours / signal", share, PAPER_OF_SIGNAL, missing_share, why))
+    columns = ["model", "ratio", "here", "paper", "difference", "why"]
+    return pandas.DataFrame(rows, columns=columns)
 
 
 def _kind(name: str) -> str:
@@ -147,35 +136,32 @@ def basis(preset: str, recompute: bool = True) -> tuple[str, dict[str, Any]]:
 
 def draw_figure7(frame: pd.DataFrame, preset: str = "p3.8xlarge") -> Figure:
     """The rows of ``figure7`` as bars, with the speed of the device as a line."""
+    labels = ChartLabels(TITLE7, "model", _VALUE, _note(_METHODS7, frame, preset), _SPEED)
     rows = frame.to_dict("records")
     bars = [
         ChartBar("", r["model"], r["method"], r["tflops_per_device"], bound=r["device_tflops"])
         for r in rows
     ]
-    note = f"{_METHODS7} {basis(preset, bool(frame['recompute'].all()))[0]}"
-    labels = ChartLabels(TITLE7, "model", _VALUE, note, "speed of the device")
     return _chart(rows, "model", bars, labels)
 
 
 def draw_figure9(frame: pd.DataFrame, preset: str = "p3.8xlarge") -> Figure:
     """The rows of ``figure9`` as bars, with the upper bound, signal, as a line."""
+    labels = ChartLabels(TITLE9, "microbatches", _VALUE, _note(_METHODS9, frame, preset), _BOUND)
     rows = frame.to_dict("records")
-    signal = {
-        (r["model"], r["microbatches"]): r["tflops_per_device"]
-        for r in rows
-        if r["method"] == "signal"
-    }
-    bars = [
-        ChartBar(
-            *(r["model"], str(r["microbatches"]), r["method"], r["tflops_per_device"]),
-            bound=signal.get((r["model"], r["microbatches"])),
-        )
-        for r in rows
-        if r["method"] != "signal"
-    ]
-    note = f"{_METHODS9} {basis(preset, bool(frame['recompute'].all()))[0]}"
-    labels = ChartLabels(TITLE9, "microbatches", _VALUE, note, "signal (bound)")
+    bars, signal = [], {}
+    for r in sorted(rows, key=lambda r: r["method"] != "signal"):
+        model, count, value = r["model"], r["microbatches"], r["tflops_per_device"]
+        if r["method"] == "signal":
+            signal[model, count] = value
+        else:
+            bound = signal.get((model, count))
+            bars.append(ChartBar(model, str(count), r["method"], value, bound=bound))
     return _chart(rows, "microbatches", bars, labels)
+
+
+def _note(methods: str, frame: pd.DataFrame, preset: str) -> str:
+    return f"{methods} {basis(preset, bool(frame['recompute'].all()))[0]}"
 
 
 def _chart(
