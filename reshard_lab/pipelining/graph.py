@@ -5,9 +5,8 @@ Lanes, on which items follow one another (the pipeline model of the design):
 - overlapped: one lane a stage, one a link. A link joins two meshes in one direction; it takes
   transfers in the order in which its stage makes them.
 - blocking: one lane a stage. A transfer is a rendezvous and occupies the lanes of both stages.
-  All stages take part in transfers in one global order: the tick of the op that makes the data
-  (in the schedule where every op takes one tick and transfers none), then source stage, then
-  destination stage; within a tick compute comes first.
+  All stages take part in transfers in one global order: the tick of the op that makes the data,
+  then source stage, then destination stage; within a tick compute comes first.
 """
 
 from __future__ import annotations
@@ -131,32 +130,16 @@ def _items(
     follow, blocking, in the global order.
     """
     lists = checked.lists
-    count, width = lists.stages, lists.model_chunks
-    # The tick after every op's own, by [forward or not][microbatch * width + model chunk]
-    done = [[0] * (width * lists.microbatches) for _ in range(2)]
-    clock = [0] * count
     rows: list[tuple[StageOp, int, int, int, int]] = []
-    for stage, position in checked.order:
+    for stage, position, tick in checked.order:
         op = lists.ops[stage][position]
-        kind, m, chunk = op
-        model_chunk = chunk * count + stage
-        tick = clock[stage]
-        transfers: list[int] = []
-        if kind != WEIGHT_GRADIENT:
-            forward = kind == FORWARD
-            here = m * width + model_chunk
-            if forward and model_chunk:
-                tick = max(tick, done[1][here - 1])
-            elif not forward and model_chunk < width - 1:
-                tick = max(tick, done[0][here + 1])
-            done[forward][here] = tick + 1
-            transfers = sent[forward][model_chunk]
-        clock[stage] = tick + 1
         rows.append((op, stage, -1, -1, tick))
-        for number in transfers:
-            ends = tensors[number]
-            target = (ends.to_stage if kind == FORWARD else ends.from_stage) % count
-            rows.append((op, stage, target, number, tick))
+        if op.kind == WEIGHT_GRADIENT:
+            continue
+        forward = op.kind == FORWARD
+        for number in sent[forward][op.chunk * lists.stages + stage]:
+            target = tensors[number].to_stage if forward else tensors[number].from_stage
+            rows.append((op, stage, target % lists.stages, number, tick))
     if not overlap:
         rows.sort(key=lambda row: (row[4], row[2] >= 0, *row[1:4]))
     return rows

@@ -81,8 +81,9 @@ class Checked(NamedTuple):
     """What ``check`` proved of a schedule, with the proof."""
 
     lists: OpLists
-    order: tuple[tuple[int, int], ...]
-    """Every op as (stage, position in its list), in an order in which all of them can run."""
+    order: tuple[tuple[int, int, int], ...]
+    """Every op as (stage, position in its list, tick), in an order in which all of them can run;
+    ticks are those at which they do where every op takes one and transfers none."""
 
     def __repr__(self) -> str:
         n = self.lists
@@ -195,35 +196,33 @@ def _fault(kinds: str, microbatch: int, chunk: int, lists: OpLists) -> str:
     return f"runs {f} but never {b} (or {i} and {w})"
 
 
-def _run(lists: OpLists) -> tuple[list[tuple[int, int]], list[int]]:
+def _run(lists: OpLists) -> tuple[list[tuple[int, int, int]], list[int]]:
     """Run ops while any can: their order, and where every stage stands at the end."""
     stages, width = lists.stages, lists.model_chunks
-    # [microbatch * width + model chunk]: whether the forward, the input gradient has been run
-    forwards = bytearray(width * lists.microbatches)
-    backwards = bytearray(width * lists.microbatches)
-    position = [0] * stages
-    order: list[tuple[int, int]] = []
+    # [microbatch * width + model chunk]: the tick after the forward, the input gradient; 0: not run
+    forwards, backwards = ([0] * (width * lists.microbatches) for _ in range(2))
+    position, clock = [0] * stages, [0] * stages
+    order: list[tuple[int, int, int]] = []
     moved = True
     while moved:
         moved = False
         for stage, ops in enumerate(lists.ops):
-            i, count = position[stage], len(ops)
-            while i < count:
-                kind, microbatch, chunk = ops[i]
-                model_chunk = chunk * stages + stage
-                here = microbatch * width + model_chunk
-                if kind == FORWARD:
-                    if model_chunk and not forwards[here - 1]:
-                        break
-                    forwards[here] = 1
-                elif kind != WEIGHT_GRADIENT:
-                    if model_chunk < width - 1 and not backwards[here + 1]:
-                        break
-                    backwards[here] = 1
-                order.append((stage, i))
+            i, tick = position[stage], clock[stage]
+            for kind, microbatch, chunk in itertools.islice(ops, i, None):
+                if kind != WEIGHT_GRADIENT:
+                    model_chunk = chunk * stages + stage
+                    here = microbatch * width + model_chunk
+                    done, step = (forwards, -1) if kind == FORWARD else (backwards, 1)
+                    if 0 <= model_chunk + step < width:
+                        if not done[here + step]:
+                            break
+                        tick = max(tick, done[here + step])
+                    done[here] = tick + 1
+                order.append((stage, i, tick))
+                tick += 1
                 i += 1
             moved = moved or i > position[stage]
-            position[stage] = i
+            position[stage], clock[stage] = i, tick
     return order, position
 
 
