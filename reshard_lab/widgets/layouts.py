@@ -51,33 +51,33 @@ def layout_explorer(task: ReshardingTask | None = None, highlight: int = 0) -> E
     }
 
     def draw(unit: int, axes: tuple[int, ...], **described: str) -> View:
-        return _view(task_of(start.cluster, **described), unit, axes)
+        task = task_of(start.cluster, **described)
+        units, planes = task.unit_tasks, _planes(len(task.shape))
+        number = min(unit, len(units) - 1) if units else None
+        axes = axes if axes in [plane for _, plane in planes] else ()
+        note = "The tensor is empty." if number is None else _unit_text(number, units[number])
+        ends: dict[str, Any] = {"max": max(len(units) - 1, 0)}
+        settings: dict[str, dict[str, Any]] = {"unit": ends, "axes": {"options": planes}}
+        figure = draw_layouts(task, axes or None, number)
+        return View(figure, *_table_and_facts(task), [note], settings)
 
     return Explorer("layout explorer", groups, draw)
 
 
-def _view(task: ReshardingTask, unit: int, axes: tuple[int, ...]) -> View:
-    units = task.unit_tasks
-    planes = _planes(len(task.shape))
-    chosen = min(unit, len(units) - 1)
-    axes = axes if axes in [plane for _, plane in planes] else ()
-    settings: dict[str, dict[str, Any]] = {
-        "unit": {"max": max(len(units) - 1, 0)},
-        "axes": {"options": planes},
-    }
-    note = _unit_text(chosen, units[chosen]) if units else "The tensor is empty."
-    figure = draw_layouts(task, axes or None, chosen if units else None)
-    return View(figure, _rows(task), _totals(task), [note], settings)
-
-
 @lru_cache(maxsize=4)
-def _rows(task: ReshardingTask) -> list[tuple[object, ...]]:
-    """The unit tasks as a table; another one chosen changes nothing in it."""
-    head = "unit task", "box", "bytes", "from", "to"
-    return [head] + [
+def _table_and_facts(task: ReshardingTask) -> tuple[list[tuple[object, ...]], dict[str, str]]:
+    """The unit tasks and what they add up to; another one chosen changes nothing in either."""
+    rows: list[tuple[object, ...]] = [("unit task", "box", "bytes", "from", "to")]
+    rows += [
         (i, box_text(u.box), u.nbytes, device_list(u.senders), device_list(u.receivers))
         for i, u in enumerate(task.unit_tasks)
     ]
+    facts = {"tensor": format_bytes(task.nbytes), "unit tasks": str(len(task.unit_tasks))}
+    if task.cluster is not None:
+        entering = bytes_into_hosts(task.unit_tasks, task.cluster)
+        facts["into hosts, each box once a host"] = format_bytes(entering)
+        facts["lower bound"] = format_seconds(task.lower_bound_s)
+    return rows, facts
 
 
 def _planes(ndim: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -94,9 +94,8 @@ def task_controls(task: ReshardingTask) -> dict[str, dict[str, Any]]:
         "dtype": menu("element type", list(ITEMSIZE), task.dtype),
     }
     groups = {"Tensor": tensor}
-    meshes = _mesh_texts(task)
     ends = (("Source", "src", task.src), ("Destination", "dst", task.dst))
-    for mesh, (heading, end, layout) in zip(meshes, ends, strict=True):
+    for mesh, (heading, end, layout) in zip(_mesh_texts(task), ends, strict=True):
         groups[heading] = {
             f"{end}_mesh": text("mesh", mesh),
             f"{end}_spec": text("spec", str(layout.spec)),
@@ -147,16 +146,6 @@ def _layout(end: str, mesh: Mesh, spec: str, rule: str) -> Layout:
         return Layout(mesh, spec, rule)
     except ReshardError as error:
         raise ReshardError(f"{end}: {error}") from None
-
-
-@lru_cache(maxsize=4)
-def _totals(task: ReshardingTask) -> dict[str, str]:
-    facts = {"tensor": format_bytes(task.nbytes), "unit tasks": str(len(task.unit_tasks))}
-    if task.cluster is not None:
-        entering = bytes_into_hosts(task.unit_tasks, task.cluster)
-        facts["into hosts, each box once a host"] = format_bytes(entering)
-        facts["lower bound"] = format_seconds(task.lower_bound_s)
-    return facts
 
 
 def _unit_text(number: int, unit: UnitTask) -> str:

@@ -27,14 +27,15 @@ def measurement_explorer(tables: Table | Mapping[str, Table], what: str = "bandw
         raise ReshardError("measurement_explorer got no table; give one, or several by name")
     rows = {name: table_rows(table) for name, table in named.items()}
     first = next(iter(rows))
+    cases, methods = _choices(rows[first])
     groups = {
         "Table": {
             "figure": menu("figure", list(rows), first, "24em"),
             "what": menu("show", _QUANTITIES, what, "24em"),
         },
         "Rows": {
-            "case": menu("case", [ALL, *_cases(rows[first])], ALL, "24em"),
-            "method": menu("method", [ALL, *_methods(rows[first])], ALL, "24em"),
+            "case": menu("case", [ALL, *cases], ALL, "24em"),
+            "method": menu("method", [ALL, *methods], ALL, "24em"),
         },
     }
 
@@ -48,34 +49,27 @@ def _view(
     figure: str, rows: Sequence[Mapping[str, Any]], case: str, method: str, what: str
 ) -> View:
     """Cases and methods that this figure does not have count as all."""
-    cases, methods = _cases(rows), _methods(rows)
-    chosen = [
-        row
-        for row in rows
-        if (case not in cases or _name(row) == case)
-        and (method not in methods or row["method"] == method)
-    ]
+    cases, methods = _choices(rows)
+    case, method = case if case in cases else ALL, method if method in methods else ALL
+    chosen = [row for row in rows if case in (ALL, _case(row)) and method in (ALL, row["method"])]
     if not chosen:
         raise ReshardError(f"{figure} has no row of case {case!r} and method {method!r}")
-    drawn = draw_measured(chosen, what, figure)
     settings = {
-        name: {"options": [ALL, *offered], "value": value if value in offered else ALL}
-        for name, value, offered in (("case", case, cases), ("method", method, methods))
+        "case": {"options": [ALL, *cases], "value": case},
+        "method": {"options": [ALL, *methods], "value": method},
     }
+    drawn = draw_measured(chosen, what, figure)
     return View(drawn, _table(chosen), _facts(chosen), settings=settings)
 
 
-def _name(row: Mapping[str, Any]) -> str:
+def _case(row: Mapping[str, Any]) -> str:
     case = case_of(row)
     return f"{case.panel}: {case.group}" if case.panel else case.group
 
 
-def _cases(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(map(_name, rows)))
-
-
-def _methods(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(row["method"] for row in rows))
+def _choices(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """The cases and the methods of ``rows``."""
+    return list(dict.fromkeys(map(_case, rows))), list(dict.fromkeys(r["method"] for r in rows))
 
 
 _TIMES = "predicted", "simulated", "measured", "fastest", "slowest"
@@ -87,7 +81,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         seconds = [row.get(f"{name}_s") for name in _TIMES]
         times = ("" if value is None else format_seconds(value) for value in seconds)
         over = _over([row], "predicted")
-        lines.append((_name(row), str(row["method"]), *times, f"{over[0]:.3f}" if over else ""))
+        lines.append((_case(row), str(row["method"]), *times, f"{over[0]:.3f}" if over else ""))
     return lines
 
 

@@ -19,14 +19,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
 from reshard_lab.errors import ReshardError, check_choice, need
 from reshard_lab.plots.svg import Figure, html_table, size_of
 from reshard_lab.widgets import controls
-
-Groups = Mapping[str, Mapping[str, Any]]
-"""``{heading: {name of a control: its widget}}``; an empty heading is not shown."""
 
 MOST_ROWS = 512
 """Of a table in the page."""
@@ -51,13 +48,13 @@ class View:
     """Traits that controls get with this view, such as ``{"step": {"max": 9}}``."""
 
 
-Draw = Callable[..., View]
-"""Called with the value of every control by its name; raises ``ReshardError`` on bad ones."""
-
-
 class Explorer:
     """``groups`` of controls, and the view that ``draw`` makes of their values.
 
+    groups:
+        ``{heading: {name of a control: its widget}}``; an empty heading is not shown.
+    draw:
+        called with the value of every control by its name; raises ``ReshardError`` on bad ones.
     play:
         name of an ``IntSlider`` among the controls that gets buttons to play and stop.
 
@@ -66,7 +63,13 @@ class Explorer:
     view cannot be drawn; later ones show the text of the error in place.
     """
 
-    def __init__(self, title: str, groups: Groups, draw: Draw, play: str | None = None) -> None:
+    def __init__(
+        self,
+        title: str,
+        groups: Mapping[str, Mapping[str, Any]],
+        draw: Callable[..., View],
+        play: str | None = None,
+    ) -> None:
         widgets = controls.ipywidgets()
         self.title = title
         self.controls: dict[str, Any] = {
@@ -77,7 +80,7 @@ class Explorer:
                 raise ReshardError(f"control {name!r} has no label; give it a description")
         self._draw = draw
         self._muted = False
-        self._room = _PictureSize(1.0, 0.0, 0.0)
+        self._room = 1.0, 0.0, 0.0
         self.player: Any = controls.player(self.controls[play]) if play is not None else None
         self.error, self.facts, self.picture, self.notes, self.table = (
             widgets.HTML() for _ in range(5)
@@ -93,9 +96,7 @@ class Explorer:
         bar = widgets.Box(shown, layout={"flex_flow": "row wrap", "align_items": "flex-start"})
         rows = [bar, self.error, self.facts, self.picture, self.notes, self.show_table, self.table]
         self.box = widgets.VBox(rows)
-        self.error.value = _error_html("")
-        self.view = self._drawn()
-        self._show()
+        self._show(self._drawn())
         for control in self.controls.values():
             control.observe(self._changed, names="value")
         self.show_table.observe(lambda _: self._show_table(), names="value")
@@ -144,12 +145,9 @@ class Explorer:
         if self._muted:
             return
         try:
-            self.view = self._drawn()
+            self._show(self._drawn())
         except ReshardError as error:
             self.error.value = _error_html(str(error))
-            return
-        self.error.value = _error_html("")
-        self._show()
 
     def _drawn(self) -> View:
         """The view of the controls' values, which its settings may change once."""
@@ -165,11 +163,12 @@ class Explorer:
     def _values(self) -> dict[str, Any]:
         return {name: control.value for name, control in self.controls.items()}
 
-    def _show(self) -> None:
-        facts = [f"<b>{escape(k)}</b>&nbsp;{escape(v)}" for k, v in self.view.facts.items()]
+    def _show(self, view: View) -> None:
+        self.view, self.error.value = view, _error_html("")
+        facts = [f"<b>{escape(k)}</b>&nbsp;{escape(v)}" for k, v in view.facts.items()]
         span = '<span style="display:inline-block">'  # a number is not torn from its name
         line = f" ·</span> {span}".join(facts)
-        lines = "".join(f"<li>{escape(note)}</li>" for note in self.view.notes)
+        lines = "".join(f"<li>{escape(note)}</li>" for note in view.notes)
         room = f"line-height:{_TWO_LINES / 2}px;min-height:{_TWO_LINES}px"
         self.facts.value = f'<div aria-live="polite" style="{room}">{span}{line}</span></div>'
         self.picture.value = self._picture_html()
@@ -189,12 +188,12 @@ class Explorer:
         head, _, tail = rest.partition("<title>")
         body, name = tail.partition("</title>")[2], f"hatch-{self.picture.model_id}-"
         body = body.replace('id="hatch', f'id="{name}').replace("url(#hatch", f"url(#{name}")
-        own = _size(figure.svg)
-        if not own.high <= self._room.high <= 2 * own.high:
+        own_wide, own_high, own_least = own = _sizes(figure.svg)
+        if not own_high <= self._room[1] <= 2 * own_high:
             self._room = own
         wide, high, least = self._room
         room = f"clamp({least * high:.0f}px,{100 * high / wide:.2f}%,{high:.0f}px)"
-        size = f"max-width:100%;height:auto;min-width:{own.least * own.wide:.0f}px"
+        size = f"max-width:100%;height:auto;min-width:{own_least * own_wide:.0f}px"
         return (  # the width is one that the picture does not stretch, so that the caption fits
             '<figure style="margin:0;display:flow-root;width:0;min-width:100%">'
             f'<div style="float:left;padding-top:{room};margin-bottom:{_TWO_LINES}px"></div>'
@@ -249,15 +248,7 @@ def _error_html(words: str) -> str:
     return f'<div role="alert" style="line-height:1.4">{inner}</div>'
 
 
-class _PictureSize(NamedTuple):
-    """Pixels of a picture, and the part of them that it needs for its text to be read."""
-
-    wide: float
-    high: float
-    least: float
-
-
-def _size(svg: str) -> _PictureSize:
-    wide, high = size_of(svg)
+def _sizes(svg: str) -> tuple[float, float, float]:
+    """Width and height of a picture, and the part of them that its text needs to be read."""
     smallest = min(map(float, re.findall(r'font-size="([0-9.]+)"', svg)), default=math.inf)
-    return _PictureSize(wide, high, min(1.0, _SMALLEST_TEXT / smallest))
+    return *size_of(svg), min(1.0, _SMALLEST_TEXT / smallest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from reshard_lab.errors import ReshardError, check_choice, check_int, check_type, short
 from reshard_lab.paper_cases import suite_task
@@ -78,8 +78,15 @@ def plan_explorer(
         named = [(chosen.pop(f"strategy{i}"), chosen.pop(f"scheduler{i}")) for i in (1, 2, 3)]
         chosen_task = task_of(start.cluster, **chosen)
         wanted = [pair for pair in dict.fromkeys(named) if pair[0] != _NONE]
-        charts = {f"{a}, {b}": _chart(chosen_task, a, b, chunks) for a, b in wanted}
-        return _view(charts, step)
+        charts = {", ".join(pair): _chart(chosen_task, *pair, chunks) for pair in wanted}
+        times = moments(charts)
+        last = len(times) - 1
+        number = min(step, last)
+        facts = {name: _figures(chart) for name, chart in charts.items()}
+        facts["moment"] = f"{format_seconds(times[number])}, step {number} of {last}"
+        notes = [line for item in charts.items() for line in _beginnings(*item, times[number])]
+        figure = gantts(charts, times[number])
+        return View(figure, _table(charts), facts, notes, {"step": {"max": last}})
 
     shown = Explorer("plan explorer", groups, draw, play="step")
     shown.set(step=shown.controls["step"].max)  # all of it, before anybody steps through it
@@ -97,23 +104,13 @@ def _chart(task: ReshardingTask, strategy: str, scheduler: str, chunks: int) -> 
     return plan(task, strategy=strategy, scheduler=scheduler, chunks=chunks).gantt()
 
 
-def _view(charts: Mapping[str, Gantt], step: int) -> View:
-    times = moments(charts)
-    chosen = min(step, len(times) - 1)
-    moment_s = times[chosen]
-    rows: list[tuple[object, ...]] = [
-        ("plan", "start (s)", "end (s)", "unit task", "bytes", "route", "waits for")
-    ]
-    rows += [
-        (name, f"{b.start_s:.6g}", f"{b.end_s:.6g}", b.task, b.nbytes, chart.route_text(b), b.why)
+def _table(charts: Mapping[str, Gantt]) -> list[tuple[object, ...]]:
+    head = ("plan", "start (s)", "end (s)", "unit task", "bytes", "route", "waits for")
+    return [head] + [
+        (name, f"{d.start_s:.6g}", f"{d.end_s:.6g}", d.task, d.nbytes, chart.route_text(d), d.why)
         for name, chart in charts.items()
-        for b in chart.deliveries
+        for d in chart.deliveries
     ]
-    facts = {name: _figures(chart) for name, chart in charts.items()}
-    facts["moment"] = f"{format_seconds(moment_s)}, step {chosen} of {len(times) - 1}"
-    notes = [line for name, chart in charts.items() for line in _beginnings(name, chart, moment_s)]
-    settings: dict[str, dict[str, Any]] = {"step": {"max": len(times) - 1}}
-    return View(gantts(charts, moment_s), rows, facts, notes, settings)
 
 
 def moments(charts: Mapping[str, Gantt]) -> list[float]:
@@ -133,8 +130,8 @@ def _beginnings(name: str, chart: Gantt, moment_s: float) -> list[str]:
     slack = 1e-9 * chart.makespan_s
     begin = [d for d in chart.deliveries if abs(d.start_s - moment_s) <= slack]
     lines = [
-        f"{name}: task {b.task}, {format_bytes(b.nbytes)}, {chart.route_text(b)}; {b.why}."
-        for b in begin[:_MOST_NOTES]
+        f"{name}: task {d.task}, {format_bytes(d.nbytes)}, {chart.route_text(d)}; {d.why}."
+        for d in begin[:_MOST_NOTES]
     ]
     if len(begin) > _MOST_NOTES:
         lines.append(f"{name}: and {len(begin) - _MOST_NOTES} more begin now.")
@@ -178,7 +175,15 @@ def traffic_explorer(
 
     def draw(task: str, strategy: str, other: str, scheduler: str) -> View:
         chosen = [name for name in dict.fromkeys((strategy, other)) if name != _NOTHING]
-        return _traffic_view({name: _traffic(named[task], name, scheduler) for name in chosen})
+        matrices = {name: _traffic(named[task], name, scheduler) for name in chosen}
+        rows: list[tuple[object, ...]] = [("strategy", "from", "to", "bytes", "size")]
+        facts = {}
+        for name, one in matrices.items():
+            for (a, b), nbytes in one.nbytes.items():
+                rows.append((name, f"host {a}", f"host {b}", nbytes, format_bytes(nbytes)))
+            crossing, time = format_bytes(one.crossing), format_seconds(one.makespan_s)
+            facts[name] = f"{crossing} over the network, predicted {time}"
+        return View(draw_traffic(matrices), rows, facts)
 
     return Explorer("traffic explorer", groups, draw)
 
@@ -201,17 +206,3 @@ def _named(tasks: Tasks) -> dict[str, ReshardingTask]:
         str(name): check_type(f"task {short(name)}", task, ReshardingTask)
         for name, task in tasks.items()
     }
-
-
-def _traffic_view(matrices: Mapping[str, Traffic]) -> View:
-    rows: list[tuple[object, ...]] = [("strategy", "from", "to", "bytes", "size")]
-    for name, one in matrices.items():
-        rows += [
-            (name, f"host {a}", f"host {b}", n, format_bytes(n)) for (a, b), n in one.nbytes.items()
-        ]
-    facts = {
-        name: f"{format_bytes(one.crossing)} over the network, predicted "
-        f"{format_seconds(one.makespan_s)}"
-        for name, one in matrices.items()
-    }
-    return View(draw_traffic(matrices), rows, facts)
