@@ -20,13 +20,14 @@ MOST_LISTED = 16
 """As many bars stand one by one in the alt text."""
 MOST_BARS = 256
 """More bars than this are not drawn: choose some cases or methods."""
+_RATE = " Gbit/s"
+_MODELS = "predicted", "simulated"
 _AXES = {"bandwidth": "effective bandwidth (Gbit/s)", "time": "time"}
 _COLUMNS = {
-    "bandwidth": ("measured", "low", "high", "predicted", "simulated", "bound"),
-    "time": ("measured", "fastest", "slowest", "predicted", "simulated", "lower_bound"),
+    "bandwidth": [f"{n}_Gbps" for n in ("measured", "low", "high", *_MODELS, "bound")],
+    "time": [f"{n}_s" for n in ("measured", "fastest", "slowest", *_MODELS, "lower_bound")],
 }
 """Columns of the tables of ``paper.compare``, in the order of ``ChartBar``'s values."""
-_UNITS = {"bandwidth": "Gbps", "time": "s"}
 _FAR = 2  # times the highest bar: bounds beyond that are not drawn
 
 Table: TypeAlias = "pd.DataFrame | Sequence[Mapping[str, Any]] | Sequence[Measurement]"
@@ -69,7 +70,9 @@ def draw_measured(
     alt = _alt(bars, what, axis, label)
     below = f"{note} {label}" if note else label
     labels = ChartLabels(name, axis, _AXES[what], below, in_seconds=what == "time")
-    drawn = bar_chart_svg(_without_far_bounds(bars), labels, alt)
+    most = max(max(v or 0.0 for v in (b.high, b.predicted, b.simulated)) for b in bars) or 1.0
+    near = [b._replace(bound=None) if (b.bound or 0.0) >= _FAR * most else b for b in bars]
+    drawn = bar_chart_svg(near, labels, alt)
     caption = f"{name}. Bars: median; whiskers: the fastest and the slowest run."
     return svg.Figure(drawn, caption, alt, _values(bars, what, axis))
 
@@ -105,22 +108,20 @@ def case_of(row: Mapping[str, Any]) -> TableCase:
 def _measurement_row(m: Any) -> dict[str, Any]:
     if not isinstance(m, Measurement):
         raise ReshardError(f"{short(m)} is no row of a table; {_TABLES}")
-    seconds = {
-        "measured": m.median_s,
-        "fastest": min(m.times_s),
-        "slowest": max(m.times_s),
-        # Those of another network say nothing about this one.
-        "predicted": m.predicted_s if m.predicted_here else None,
-        "lower_bound": m.lower_bound_s if m.predicted_here else None,
+    here = m.predicted_here  # times predicted of another network say nothing about this one
+    times = {
+        ("measured", "measured"): m.median_s,
+        ("fastest", "high"): min(m.times_s),
+        ("slowest", "low"): max(m.times_s),
+        ("predicted", "predicted"): m.predicted_s if here else None,
+        ("lower_bound", "bound"): m.lower_bound_s if here else None,
     }
-    row: dict[str, Any] = {f"{name}_s": value for name, value in seconds.items()}
-    rates = {"fastest": "high", "slowest": "low", "lower_bound": "bound"}
-    for name, value in seconds.items():
-        rate = None if value is None else 8 * m.nbytes / value / 1e9 if value > 0 else math.inf
-        row[f"{rates.get(name, name)}_Gbps"] = rate
     method = f"{m.strategy}, {m.scheduler}"
-    where = {"link": m.environment["link"], "cpu": m.environment["cpu"]}
-    return {"group": format_bytes(m.nbytes), "method": method, **row, **where}
+    row: dict[str, Any] = {"group": format_bytes(m.nbytes), "method": method}
+    for (time, rate), value in times.items():
+        gbps = None if value is None else 8 * m.nbytes / value / 1e9 if value > 0 else math.inf
+        row |= {f"{time}_s": value, f"{rate}_Gbps": gbps}
+    return row | {"link": m.environment["link"], "cpu": m.environment["cpu"]}
 
 
 def _where(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -144,7 +145,7 @@ def _where(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _bars(rows: Sequence[Mapping[str, Any]], what: str) -> list[ChartBar]:
     """The bars of ``rows``, in their order; all of them measured."""
-    names = [f"{n}_{_UNITS[what]}" for n in _COLUMNS[check_choice("quantity", what, _COLUMNS)]]
+    names = _COLUMNS[check_choice("quantity", what, _COLUMNS)]
     if not rows:
         raise ReshardError("there are no rows to draw; choose other cases or methods")
     missing = [name for name in ("method", *names[:4]) if name not in rows[0]]
@@ -174,27 +175,18 @@ def _chart_bar(row: Mapping[str, Any], names: Sequence[str]) -> ChartBar:
     return ChartBar(case.panel, case.group, str(row["method"]), *known)
 
 
-def _without_far_bounds(bars: Sequence[ChartBar]) -> list[ChartBar]:
-    most = max(max(v or 0.0 for v in (b.high, b.predicted, b.simulated)) for b in bars) or 1.0
-    return [b._replace(bound=None) if (b.bound or 0.0) >= _FAR * most else b for b in bars]
-
-
-def _value_text(value: float, what: str) -> str:
-    return f"{_cell_text(value, what)}{' Gbit/s' if what == 'bandwidth' else ''}"
-
-
-def _cell_text(value: float | None, what: str) -> str:
+def _text(value: float | None, what: str, unit: str = "") -> str:
     if value is None:
         return ""
-    return format_seconds(value) if what == "time" else f"{value:.3g}"
+    return format_seconds(value) if what == "time" else f"{value:.3g}{unit}"
 
 
 def _alt(bars: Sequence[ChartBar], what: str, axis: str, label: str) -> str:
     """Every bar where there are few, else the ends of every method; the table has them all."""
     if len(bars) <= MOST_LISTED:
         lines = [
-            f"{b.case}, {b.method}: measured {_value_text(b.value, what)}"
-            + ("" if b.predicted is None else f", predicted {_value_text(b.predicted, what)}")
+            f"{b.case}, {b.method}: measured {_text(b.value, what, _RATE)}"
+            + ("" if b.predicted is None else f", predicted {_text(b.predicted, what, _RATE)}")
             for b in bars
         ]
     else:
@@ -207,7 +199,7 @@ def _alt(bars: Sequence[ChartBar], what: str, axis: str, label: str) -> str:
 
 def _ends(bars: Sequence[ChartBar], what: str) -> str:
     low, high = min(bars, key=lambda b: b.value), max(bars, key=lambda b: b.value)
-    ends = [f"{_value_text(b.value, what)} ({b.case})" for b in (low, high)]
+    ends = [f"{_text(b.value, what, _RATE)} ({b.case})" for b in (low, high)]
     return " to ".join(dict.fromkeys(ends))
 
 
@@ -222,5 +214,5 @@ def _values(bars: Sequence[ChartBar], what: str, axis: str) -> list[tuple[str, .
     known = [i for i in range(len(names)) if any(row[i] is not None for row in values)]
     rows = [(axis, "method", *(names[i] for i in known))]
     for bar, row in zip(bars, values, strict=True):
-        rows.append((bar.case, bar.method, *(_cell_text(row[i], what) for i in known)))
+        rows.append((bar.case, bar.method, *(_text(row[i], what) for i in known)))
     return rows

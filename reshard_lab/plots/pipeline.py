@@ -49,6 +49,7 @@ class DrawnPipeline(NamedTuple):
     record: Any
     """What was given."""
 
+    @property
     def rows(self) -> list[str]:
         """The stages, then the links by sender and receiver."""
         return sorted({event.row for event in self.events}, key=_row_order)
@@ -150,13 +151,7 @@ def draw_pipeline(timeline: Any, caption: str | None = None, where: str = "") ->
         for one in drawn
     ]
     guide = "Numbers are microbatches; the idle share of each row stands at the right."
-    words = caption or f"{'. '.join(times)}. {guide}"
-    return svg.Figure(_svg(drawn, where), words, _alt(drawn, where))
-
-
-def _svg(drawn: Sequence[DrawnPipeline], where: str) -> str:
-    rows = sorted({row for one in drawn for row in one.rows()}, key=_row_order)
-    left = max(LEFT, 12 + svg.widest(rows, SIZE) + 8)
+    left = max(LEFT, 12 + svg.widest((row for one in drawn for row in one.rows), SIZE) + 8)
     scale = TimeScale(left, _WIDE, max(one.end_s for one in drawn) or 1.0)
     numbered = _numbered(drawn)
     parts, y = _legend(drawn, scale)
@@ -166,7 +161,9 @@ def _svg(drawn: Sequence[DrawnPipeline], where: str) -> str:
     width = scale.right + 10 + svg.text_width("100% idle", SIZE) + 12
     parts += scale.axis(y)
     lines, y = svg.note(12, y + 36, where, width - 24)
-    return svg.document(width, y + 8, parts + lines, _alt(drawn, where))
+    alt = _alt(drawn, where)
+    words = caption or f"{'. '.join(times)}. {guide}"
+    return svg.Figure(svg.document(width, y + 8, parts + lines, alt), words, alt)
 
 
 def _legend(drawn: Sequence[DrawnPipeline], scale: TimeScale) -> tuple[list[str], float]:
@@ -203,7 +200,7 @@ def _panel(
     y += 8
     first = y
     bars: list[str] = []
-    for row in one.rows():
+    for row in one.rows:
         high = _STAGE if row.startswith("stage") else _LINK
         events = [event for event in one.events if event.row == row]
         middle = y + high / 2 + 4
@@ -272,7 +269,7 @@ def _box(x: float, y: float, wide: float, high: float) -> str:
 def _alt(drawn: Sequence[DrawnPipeline], where: str) -> str:
     texts = [f"{where}."] if where else []
     for one in drawn:
-        rows = one.rows()
+        rows = one.rows
         stages = [row for row in rows if row.startswith("stage")]
         idle = ", ".join(f"{r} {_idle(one.events, r, one.end_s):.0%}" for r in stages[:8])
         more = " and so on" * (len(stages) > 8)

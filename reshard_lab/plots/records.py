@@ -130,9 +130,14 @@ def export(thing: Any, path: str | Path) -> Path:
         return write_text("file", target, _json(thing))
     inner = getattr(thing, "figure", None)  # of an explorer, or of axes of matplotlib
     chart = next((c for c in (thing, inner) if hasattr(c, "savefig")), None)
-    if chart is not None:
-        with writing("picture", target):
-            _save_chart(chart, target)
+    if chart is not None:  # of matplotlib; the same chart gives the same bytes
+        matplotlib = need("matplotlib", "notebooks", "a chart")
+        how: dict[str, Any] = {"metadata": {"Date": None, "Creator": None}}
+        if ending == ".png":
+            how = {"metadata": {"Software": None}, "dpi": 160}
+        fixed = {"svg.hashsalt": "reshard_lab", "svg.fonttype": "path"}
+        with writing("picture", target), matplotlib.rc_context(fixed):
+            chart.savefig(target, **how)
         return target
     figure = inner if isinstance(inner, Figure) else draw_record(thing)
     if ending == ".svg":
@@ -161,16 +166,6 @@ def png(figure: Figure, scale: float = _SCALE) -> bytes:
     )
 
 
-def _save_chart(chart: Any, target: Path) -> None:
-    """A chart of matplotlib; the same chart gives the same bytes."""
-    matplotlib = need("matplotlib", "notebooks", "a chart")
-    with matplotlib.rc_context({"svg.hashsalt": "reshard_lab", "svg.fonttype": "path"}):
-        if target.suffix.lower() == ".svg":
-            chart.savefig(target, metadata={"Date": None, "Creator": None})
-        else:
-            chart.savefig(target, dpi=160, metadata={"Software": None})
-
-
 def _csv(thing: Any) -> str:
     frame = to_frame([thing]) if isinstance(thing, Measurement) else thing
     frame = frame.to_frame() if hasattr(frame, "to_frame") else frame
@@ -184,15 +179,19 @@ def _csv(thing: Any) -> str:
 
 
 def _json(thing: Any) -> str:
-    if isinstance(thing, (Timeline, PipelineTimeline)):
-        return thing.to_chrome_trace()
-    if isinstance(thing, TrainingRun):
-        return thing.timeline.to_chrome_trace()
-    if isinstance(thing, Plan):
-        return thing.to_json()
-    if isinstance(thing, Measurement):
-        return json.dumps(thing.to_dict(), indent=2) + "\n"
+    for kind, write in _JSON.items():
+        if isinstance(thing, kind):
+            return write(thing)
     raise ReshardError(
         f"a {type(thing).__name__} cannot be written as JSON; give a timeline (as a trace), a plan "
         "or a measurement"
     )
+
+
+_JSON: dict[type, Callable[[Any], str]] = {
+    Timeline: Timeline.to_chrome_trace,
+    PipelineTimeline: PipelineTimeline.to_chrome_trace,
+    TrainingRun: lambda run: run.timeline.to_chrome_trace(),
+    Plan: Plan.to_json,
+    Measurement: lambda measured: json.dumps(measured.to_dict(), indent=2) + "\n",
+}
