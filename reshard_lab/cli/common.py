@@ -6,8 +6,8 @@ import argparse
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from reshard_lab.cluster import Cluster, presets
 from reshard_lab.errors import ReshardError, check_int
@@ -17,11 +17,7 @@ from reshard_lab.resharding import ReshardingTask
 from reshard_lab.scheduling import METHODS
 from reshard_lab.strategies import STRATEGIES
 from reshard_lab.task_text import MOST_DEVICES, parse_meshes, parse_shape
-from reshard_lab.units import format_seconds, table
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from reshard_lab.units import table
 
 _TASK = ("shape", "src_mesh", "src_spec", "dst_mesh", "dst_spec")
 _SPEEDS = ("nic", "nics_per_host", "nic_latency", "intra", "intra_latency")
@@ -203,17 +199,6 @@ def _finite(data: Any) -> Any:
     return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
-Show = Callable[[Any], str]
-
-
-def frame_text(frame: pd.DataFrame, columns: Mapping[str, tuple[str, Show]]) -> str:
-    """The ``columns`` of a table as aligned text, each under its heading."""
-    rows = [tuple(heading for heading, _ in columns.values())]
-    for record in frame.to_dict("records"):
-        rows.append(tuple(show(record[name]) for name, (_, show) in columns.items()))
-    return table_text(rows)
-
-
 def table_text(rows: Sequence[tuple[str, ...]]) -> str:
     """Rows as aligned text."""
     return "\n".join(table(rows))
@@ -222,16 +207,3 @@ def table_text(rows: Sequence[tuple[str, ...]]) -> str:
 def facts_text(facts: Iterable[tuple[str, str]]) -> str:
     """A line a fact: its name, and what it is."""
     return "\n".join(f"{name:<12} {words}" for name, words in facts)
-
-
-MEASURED: dict[str, tuple[str, Show]] = {
-    "strategy": ("strategy", str),
-    "predicted_s": ("predicted", format_seconds),
-    "measured_s": ("measured", format_seconds),
-    "fastest_s": ("fastest", format_seconds),
-    "slowest_s": ("slowest", format_seconds),
-    "measured_over_predicted": ("measured/predicted", lambda ratio: f"{ratio:.2f}"),
-    "measured_Gbps": ("Gbit/s", lambda rate: f"{rate:.2f}"),
-    "verified": ("checked", lambda ok: "yes" if ok else "no data"),
-}
-"""Columns of ``paper.compare`` that a terminal shows."""

@@ -8,7 +8,6 @@ import sys
 from typing import Any
 
 from reshard_lab.cli.common import (
-    MEASURED,
     Command,
     Output,
     add_plan,
@@ -16,7 +15,6 @@ from reshard_lab.cli.common import (
     add_run,
     add_task,
     facts_text,
-    frame_text,
     plan_or_file,
     table_text,
     task_data,
@@ -130,15 +128,27 @@ def run_bench(args: argparse.Namespace) -> Output:
             for s in names
         ]
         frame = compare(cases, measure)
-    lines = (frame_text(frame, MEASURED), "", f"predicted on {basis}")
-    text = "\n".join([*lines, facts_text(environment_facts(stamps[0]))])
+    rows = frame.to_dict("records")
+    text = f"{_bench_text(rows)}\n\npredicted on {basis}\n"
+    text += facts_text(environment_facts(stamps[0]))
     data = {
         "task": task_data(task),
         "predicted_on": basis,
         "environment": stamps[0],
-        "rows": frame.to_dict("records"),
+        "rows": rows,
     }
     return Output(text, data)
+
+
+def _bench_text(rows: list[dict[str, Any]]) -> str:
+    times = ("predicted", "measured", "fastest", "slowest")
+    lines = [("strategy", *times, "measured/predicted", "Gbit/s", "checked")]
+    for row in rows:
+        ratio, rate = f"{row['measured_over_predicted']:.2f}", f"{row['measured_Gbps']:.2f}"
+        shown = [format_seconds(row[f"{name}_s"]) for name in times]
+        checked = "yes" if row["verified"] else "no data"
+        lines.append((row["strategy"], *shown, ratio, rate, checked))
+    return table_text(lines)
 
 
 def _on(task: ReshardingTask, cluster: Cluster) -> ReshardingTask:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_choice, need
-from reshard_lab.layout import Layout
-from reshard_lab.mesh import Mesh
+from reshard_lab.paper_cases import one_sender_task
 from reshard_lab.planning import Plan, plan
-from reshard_lab.resharding import ReshardingTask
 from reshard_lab.runtime import EmulatedCluster, Measurement, Pool
 from reshard_lab.runtime.launch import POOL_TARGETS, SlowError
 from reshard_lab.runtime.measure import cpu_share, cpu_ticks
@@ -132,9 +130,7 @@ class LinkFit(NamedTuple):
 
 def fit_one_transfer(measure: Measure, nbytes: int) -> LinkFit:
     """Measure one transfer of ``nbytes`` from device 0 to device 1, and fit a rate to it."""
-    cluster = Cluster(hosts=2, devices_per_host=1)
-    src, dst = (Layout(Mesh([device]), "R") for device in (0, 1))
-    task = ReshardingTask((nbytes,), "uint8", src, dst, cluster)
+    task = one_sender_task((nbytes,), 1, 1, Cluster(hosts=2, devices_per_host=1))
     measured = measure(plan(task, strategy="send_recv"))
     if not measured.verified:
         raise ReshardError("the transfer that the cluster is fitted from did not arrive right")
