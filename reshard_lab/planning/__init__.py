@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from reshard_lab.planning.build import plan
+from reshard_lab.planning.build import Plan, plan
 from reshard_lab.planning.nics import Gantt
-from reshard_lab.planning.plan import Plan
 from reshard_lab.planning.record import PlannedUnit, ScheduledDelivery
 from reshard_lab.planning.verify import Verified
 

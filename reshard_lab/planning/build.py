@@ -1,15 +1,19 @@
-"""From tasks to a plan: choose senders and order, lower every unit task, time it."""
+"""A plan as users hold it, and how it is built: senders and order, transfers, times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
-from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_choice, check_int, must_be
 from reshard_lab.planning.builder import Builder
+from reshard_lab.planning.explain import explain
+from reshard_lab.planning.json_file import dump, load
+from reshard_lab.planning.nics import Gantt, gantt
 from reshard_lab.planning.parts import Parts, uses_gateways
-from reshard_lab.planning.plan import Plan
+from reshard_lab.planning.record import PlanRecord
+from reshard_lab.planning.verify import Verified, verify
 from reshard_lab.resharding import ReshardingTask, lower_bound_s, need_cluster, tasks_of
 from reshard_lab.scheduling import METHODS, SHARED_OUT, Problem, Schedule, meets, solve
 from reshard_lab.scheduling.problem import Budget, one_nic_a_host, task_parts
@@ -17,6 +21,7 @@ from reshard_lab.scheduling.split import PERIODS, split
 from reshard_lab.strategies import STRATEGIES
 from reshard_lab.units import format_seconds
 
+_NAMES = {"auto": "whole tasks", "split": "shared out", "concurrent": "no order"}
 _SPLIT_S = 2.0
 """Search for a schedule of shares."""
 _AUTO = ("broadcast", "global_allgather", "local_allgather", "send_recv")
@@ -29,6 +34,39 @@ _BATCH_BYTES = 2**22
 costs of its own, in software, that the latencies of a cluster need not show."""
 _LIMITS_S = (0.1, 1.0)
 """Search for a schedule where the caller did not choose how: longer only if it is not close."""
+
+
+class Plan(PlanRecord):
+    """Ordered transfers that carry one or several tensors to their destination layouts.
+
+    Built by ``reshard_lab.plan``; immutable. ``makespan_s`` is the strategy's time for each task
+    (latency and pipeline fill included) under the schedule.
+    """
+
+    def verify(self) -> Verified:
+        """Prove the plan right, or raise naming the transfer at fault (see ``planning.verify``)."""
+        return verify(self)
+
+    def explain(self, limit: int = 20) -> str:
+        """The plan in words: unit tasks, who sends what when, time, bound and what is proven."""
+        return explain(self, limit)
+
+    def gantt(self) -> Gantt:
+        """The plan as a table: when which NICs carry what, and what each waits for."""
+        return gantt(self)
+
+    def to_json(self, path: str | Path | None = None, programs: bool = False) -> str:
+        """The plan as JSON text, also written to ``path`` if given (see docs/plan_file.md).
+
+        ``programs`` adds what every device does in order, which ``from_json`` has no need of: for
+        readers without this library.
+        """
+        return dump(self, path, programs)
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> Plan:
+        """Read a plan that ``to_json`` wrote. It is verified when it is executed."""
+        return cls(**load(path))
 
 
 def plan(
@@ -61,7 +99,7 @@ def plan(
     (0, 4, 5)
     """
     listed = tasks_of(tasks)
-    cluster = need_cluster(listed)
+    need_cluster(listed)
     check_choice("strategy", strategy, (*STRATEGIES, "auto"))
     check_choice("scheduler", scheduler, METHODS)
     if not isinstance(chunks, str):
@@ -76,8 +114,8 @@ def plan(
         )
     if strategy != "auto" or scheduler in SHARED_OUT:
         strategy = "broadcast" if strategy == "auto" else strategy
-        return _Planner(listed, cluster, strategy, chunks, seed).plan(scheduler)
-    plans = [_Planner(listed, cluster, s, chunks, seed).plan(scheduler) for s in _AUTO]
+        return _Planner(listed, strategy, chunks, seed).plan(scheduler)
+    plans = [_Planner(listed, s, chunks, seed).plan(scheduler) for s in _AUTO]
     best = min(plans, key=lambda p: p.makespan_s)
     times = ", ".join(f"{p.strategy} {format_seconds(p.makespan_s)}" for p in plans)
     ties = sum(meets(p.makespan_s, best.makespan_s) for p in plans)
@@ -90,17 +128,17 @@ class _Planner:
     """Plans of one set of tasks under one strategy."""
 
     def __init__(
-        self,
-        tasks: tuple[ReshardingTask, ...],
-        cluster: Cluster,
-        strategy: str,
-        chunks: int | str,
-        seed: int,
+        self, tasks: tuple[ReshardingTask, ...], strategy: str, chunks: int | str, seed: int
     ) -> None:
-        self.tasks, self.cluster, self.strategy = tasks, cluster, strategy
-        self.chunks, self.seed = chunks, seed
+        self.tasks, self.strategy, self.chunks, self.seed = tasks, strategy, chunks, seed
+        self.cluster = need_cluster(tasks)
         self.parts = task_parts(tasks, cut_up=strategy == "broadcast")
-        self.problem = Problem.from_parts(self.parts, cluster)
+        self.problem = Problem.from_parts(self.parts, self.cluster)
+        sources, targets = (
+            {self.cluster.host_of(d) for mesh in meshes for d in mesh.devices}
+            for meshes in ([task.src.mesh for task in tasks], [task.dst.mesh for task in tasks])
+        )
+        self.overlap = not sources.isdisjoint(targets)
 
     def plan(self, scheduler: str) -> Plan:
         """The plan under ``scheduler``; ``auto`` and ``split`` compare before they choose."""
@@ -171,7 +209,7 @@ class _Planner:
     def _build(self, schedule: Schedule) -> Plan:
         ordered = schedule.method != "concurrent"
         gateways = uses_gateways(self.cluster, self.parts, schedule)
-        overlap = _hosts_overlap(self.tasks, self.cluster) or gateways
+        overlap = self.overlap or gateways
         builder = Builder(self.tasks, self.strategy, self.chunks, overlap, ordered)
         if self.strategy == "broadcast" and (gateways or schedule.method in SHARED_OUT):
             units = Parts(builder, self.parts, schedule, gateways).lower()
@@ -213,25 +251,14 @@ class _Planner:
         if meets(makespan_s, bound):
             return "fluid"
         modelled = self.cluster.uniform and self.cluster.intra_Bps >= self.cluster.nic_Bps
-        if not modelled or _hosts_overlap(self.tasks, self.cluster):
+        if not modelled or self.overlap:
             return None
         single = one_nic_a_host(self.cluster)
-        if self.strategy != "broadcast" and not (single and _one_receiver_each(self.tasks)):
+        units = (unit for task in self.tasks for unit in task.unit_tasks)
+        if self.strategy != "broadcast" and not (
+            single and all(len({*unit.receivers} - {*unit.senders}) <= 1 for unit in units)
+        ):
             return None
         if meets(schedule.makespan, bound):
             return "fluid"
         return schedule.optimal if single else None
-
-
-def _one_receiver_each(tasks: Sequence[ReshardingTask]) -> bool:
-    """Whether every unit task goes to one device at most; then all strategies send it once."""
-    units = (unit for task in tasks for unit in task.unit_tasks)
-    return all(len(set(unit.receivers) - set(unit.senders)) <= 1 for unit in units)
-
-
-_NAMES = {"auto": "whole tasks", "split": "shared out", "concurrent": "no order"}
-
-
-def _hosts_overlap(tasks: Sequence[ReshardingTask], cluster: Cluster) -> bool:
-    source = {cluster.host_of(d) for task in tasks for d in task.src.mesh.devices}
-    return any(cluster.host_of(d) in source for task in tasks for d in task.dst.mesh.devices)

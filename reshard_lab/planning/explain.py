@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from reshard_lab.boxes import box_text
-from reshard_lab.cluster import Cluster
 from reshard_lab.errors import check_int
 from reshard_lab.planning.record import PlanRecord
-from reshard_lab.resharding import UnitTask, nic_hosts
+from reshard_lab.resharding import nic_hosts
 from reshard_lab.units import device_list, format_bytes, format_rate, format_seconds, table
 
 _PROOF = {
@@ -29,8 +28,12 @@ def _tensors(plan: PlanRecord) -> list[str]:
         f"{task.src} -> {task.dst}"
         for i, task in enumerate(plan.tasks)
     ]
+    kinds = dict.fromkeys(zip(cluster.host_nics, cluster.host_nic_Bps, strict=True))
+    nics = [f"{'one NIC' if n == 1 else f'{n} NICs'} of {format_rate(r)}" for n, r in kinds]
+    more = f" and {len(nics) - 3} other kinds" if len(nics) > 3 else ""
     lines.append(
-        f"cluster: {cluster.hosts} hosts x {cluster.devices_per_host} devices, {_nics(cluster)}"
+        f"cluster: {cluster.hosts} hosts x {cluster.devices_per_host} devices, "
+        f"{' or '.join(nics[:3])}{more} a host"
     )
     between, inside = map(format_seconds, (cluster.nic_latency_s, cluster.intra_latency_s))
     lines.append(
@@ -38,14 +41,6 @@ def _tensors(plan: PlanRecord) -> list[str]:
         f"the NIC's speed, or {cluster.intra_text} inside"
     )
     return lines
-
-
-def _nics(cluster: Cluster) -> str:
-    """What every host has, or the kinds of hosts there are."""
-    kinds = dict.fromkeys(zip(cluster.host_nics, cluster.host_nic_Bps, strict=True))
-    words = [f"{'one NIC' if n == 1 else f'{n} NICs'} of {format_rate(r)}" for n, r in kinds]
-    more = f" and {len(words) - 3} other kinds" if len(words) > 3 else ""
-    return f"{' or '.join(words[:3])}{more} a host"
 
 
 def _choices(plan: PlanRecord) -> list[str]:
@@ -64,13 +59,11 @@ def _units(plan: PlanRecord, limit: int) -> list[str]:
     for i in order[:limit]:
         planned, unit = plan.units[i], units[i]
         stays = set(unit.receivers) <= set(unit.senders)
-        box = (
-            box_text(unit.box) if len(plan.tasks) == 1 else f"{planned.task}: {box_text(unit.box)}"
-        )
+        tensor = f"{planned.task}: " if len(plan.tasks) > 1 else ""
         rows.append(
             (
                 str(i),
-                box,
+                tensor + box_text(unit.box),
                 format_bytes(unit.nbytes),
                 "-" if stays else f"{planned.sender} of {device_list(unit.senders)}",
                 device_list(unit.receivers) + (" (local)" if stays else ""),
@@ -78,17 +71,17 @@ def _units(plan: PlanRecord, limit: int) -> list[str]:
                 format_seconds(planned.start_s + planned.duration_s),
             )
         )
-    lines = [f"{len(units)} unit tasks, {len(plan.transfers)} transfers"]
-    lines += table(rows)
-    if len(units) > limit:
-        lines.append(f"... and {len(units) - limit} more")
-    return lines
+    more = [f"... and {len(units) - limit} more"] if len(units) > limit else []
+    return [f"{len(units)} unit tasks, {len(plan.transfers)} transfers", *table(rows), *more]
 
 
 def _times(plan: PlanRecord) -> list[str]:
     bound = plan.lower_bound_s
-    over = f", {_times_text(plan.makespan_s / bound)} the bound" if bound > 0 else ""
-    crossing = sum(_network_bytes(unit, plan) for unit in plan.unit_tasks)
+    over = ""
+    if bound > 0:
+        ratio = plan.makespan_s / bound
+        over = f", {ratio:.3g} x the bound" if ratio < 1000 else f", {ratio:,.0f} x the bound"
+    crossing = sum(u.nbytes * len(nic_hosts(u, plan.cluster)[1]) for u in plan.unit_tasks)
     proof = _PROOF.get(plan.optimal or "", "not proven optimal")
     return [
         f"bytes that must enter a host through its NICs: {format_bytes(crossing)} in all",
@@ -96,11 +89,3 @@ def _times(plan: PlanRecord) -> list[str]:
         f"lower bound {format_seconds(bound)} (NIC traffic alone, no latency)",
         f"schedule of the unit tasks: {proof}",
     ]
-
-
-def _times_text(ratio: float) -> str:
-    return f"{ratio:.3g} x" if ratio < 1000 else f"{ratio:,.0f} x"
-
-
-def _network_bytes(unit: UnitTask, plan: PlanRecord) -> int:
-    return unit.nbytes * len(nic_hosts(unit, plan.cluster)[1])

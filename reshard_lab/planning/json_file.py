@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,11 +32,7 @@ T = TypeVar("T")
 
 
 def dump(plan: PlanRecord, path: str | Path | None = None, programs: bool = False) -> str:
-    """JSON text of ``plan``, also written to ``path`` if given (see docs/plan_file.md).
-
-    programs:
-        also write what every device does in order, for readers without this library.
-    """
+    """See ``Plan.to_json``."""
     data: dict[str, Any] = {"schema": SCHEMA, "version": VERSION}
     data["cluster"] = plan.cluster.to_dict()
     data["tasks"] = [
@@ -77,7 +72,7 @@ def load(path: str | Path) -> dict[str, Any]:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise ReshardError(f"{where} does not hold a plan (schema {SCHEMA!r} expected)")
     version = data.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+    if type(version) is not int or version < 1:
         raise ReshardError(f"{where} has version {version!r}; a whole number is expected")
     if version > VERSION:
         raise ReshardError(
@@ -108,14 +103,25 @@ def _fields(data: dict[str, Any]) -> dict[str, Any]:
         for t in data["tasks"]
     )
     units = tuple(
-        PlannedUnit(_int(t), _int(u), _int(s), float(start), float(lasts))
-        for t, u, s, start, lasts in data["units"]
+        PlannedUnit(_int(t), _int(u), _int(sender), float(start), float(duration))
+        for t, u, sender, start, duration in data["units"]
     )
     expected = [(t, u) for t, task in enumerate(tasks) for u in range(len(task.unit_tasks))]
     if [(u.task, u.unit) for u in units] != expected:
         raise ReshardError(f"its units do not match the {len(expected)} unit tasks of its tensors")
     makespan_s = float(data["makespan_s"])
-    _check_times(tasks, units, makespan_s)
+    for i, unit in enumerate(units):
+        if unit.sender not in tasks[unit.task].unit_tasks[unit.unit].senders:
+            raise ReshardError(f"unit task {i} is sent by device {unit.sender}, no holder of it")
+        if not (0 <= unit.start_s < math.inf and 0 <= unit.duration_s < math.inf):
+            raise ReshardError(
+                f"unit task {i} starts at {unit.start_s} s and lasts {unit.duration_s} s"
+            )
+    last = max((u.start_s + u.duration_s for u in units), default=0.0)
+    if not abs(makespan_s - last) <= 1e-9 * last:
+        raise ReshardError(
+            f"its makespan is {makespan_s:g} s, but its last unit ends at {last:g} s"
+        )
     bound = 0.0 if data["strategy"] == "signal" else lower_bound_s(tasks)
     if makespan_s < bound * (1 - 1e-9):
         raise ReshardError(
@@ -142,60 +148,33 @@ def _fields(data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check_times(
-    tasks: tuple[ReshardingTask, ...], units: tuple[PlannedUnit, ...], makespan_s: float
-) -> None:
-    """Raise unless every unit has a sender that holds it and a time, and the makespan is theirs."""
-    for i, unit in enumerate(units):
-        if unit.sender not in tasks[unit.task].unit_tasks[unit.unit].senders:
-            raise ReshardError(f"unit task {i} is sent by device {unit.sender}, no holder of it")
-        if not (0 <= unit.start_s < math.inf and 0 <= unit.duration_s < math.inf):
-            raise ReshardError(
-                f"unit task {i} starts at {unit.start_s} s and lasts {unit.duration_s} s"
-            )
-    last = max((u.start_s + u.duration_s for u in units), default=0.0)
-    if not abs(makespan_s - last) <= 1e-9 * last:
-        raise ReshardError(
-            f"its makespan is {makespan_s:g} s, but its last unit ends at {last:g} s"
-        )
-
-
 def _delivery(row: Any, units: tuple[PlannedUnit, ...], cluster: Cluster) -> ScheduledDelivery:
     """One delivery's time: of a unit task there is, between devices there are, not backwards."""
     task, sender, receivers, nbytes, start, end, why = row
-    number, devices = _int(task), (_int(sender), *_ints(receivers))
-    known = all(0 <= device < cluster.size for device in devices)
-    timed = 0 <= float(start) <= float(end) < math.inf
-    if not (0 <= number < len(units) and known and _int(nbytes) >= 0 and timed):
+    number, size, sender = _ints((task, nbytes, sender))
+    receivers, start, end = _ints(receivers), float(start), float(end)
+    known = all(0 <= device < cluster.size for device in (sender, *receivers))
+    if not (0 <= number < len(units) and known and size >= 0 and 0 <= start <= end < math.inf):
         raise ReshardError(
             f"{row} is no delivery of its {len(units)} unit tasks on devices 0 to "
             f"{cluster.size - 1}"
         )
-    tensor, nics = units[number].task, nics_of(devices[0], devices[1:], cluster)
     return ScheduledDelivery(
-        *(float(start), float(end), tensor, number, devices[0], devices[1:]),
-        *(*nics, nbytes, _typed(why, str)),
+        *(start, end, units[number].task, number, sender, receivers),
+        *(*nics_of(sender, receivers, cluster), size, _typed(why, str)),
     )
 
 
 def _transfer(row: list[Any]) -> Transfer:
     number, unit, box, span, path, nbytes, chunks, stage, after = row
-    return Transfer(
-        _int(number),
-        _int(unit),
-        tuple(_pair(edge) for edge in box),
-        None if span is None else _pair(span),
-        _ints(path),
-        _int(nbytes),
-        _int(chunks),
-        _int(stage),
-        _ints(after),
-    )
+    number, unit, nbytes, chunks, stage = map(_int, (number, unit, nbytes, chunks, stage))
+    box, span = tuple(map(_pair, box)), None if span is None else _pair(span)
+    return Transfer(number, unit, box, span, _ints(path), nbytes, chunks, stage, _ints(after))
 
 
-def _typed(value: Any, kind: Callable[..., T]) -> T:
+def _typed(value: Any, kind: type[T]) -> T:
     if type(value) is not kind:
-        raise TypeError(f"{value!r} where {getattr(kind, '__name__', kind)} is expected")
+        raise TypeError(f"{value!r} where {kind.__name__} is expected")
     return value
 
 
@@ -204,9 +183,9 @@ def _int(value: Any) -> int:
 
 
 def _ints(values: Any) -> tuple[int, ...]:
-    return tuple(_int(v) for v in values)
+    return tuple(map(_int, values))
 
 
 def _pair(values: Any) -> tuple[int, int]:
-    lo, hi = values
-    return _int(lo), _int(hi)
+    lo, hi = _ints(values)
+    return lo, hi

@@ -127,9 +127,7 @@ def check_written(plan: PlanRecord) -> int:
                 f"{plan.transfers[ids[0]].text} writes to device {device}, which has no "
                 f"destination piece of tensor {number}"
             )
-    total = 0
     for check in (_check_inside, _check_once):
-        total = 0
         proven: set[tuple[Box, tuple[int, ...]]] = set()  # replicas take in the same transfers
         for number, needed in enumerate(targets):
             for device, piece in needed.items():
@@ -137,8 +135,7 @@ def check_written(plan: PlanRecord) -> int:
                 if (piece, taken) not in proven:
                     check(device, piece, [plan.transfers[i] for i in taken])
                     proven.add((piece, taken))
-                total += box_volume(piece)
-    return total
+    return sum(box_volume(piece) for needed in targets for piece in needed.values())
 
 
 def _check_inside(device: int, piece: Box, transfers: list[Transfer]) -> None:
