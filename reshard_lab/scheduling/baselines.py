@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import NamedTuple
 
 import numpy as np
 
-from reshard_lab.scheduling.problem import Budget, Problem
+from reshard_lab.scheduling.problem import Budget, Problem, ports
 
 _DRAWS = 100
 """Random orders tried for each set of the randomized greedy search."""
@@ -91,14 +90,6 @@ def _draw(
     return taken
 
 
-class Searched(NamedTuple):
-    """The best order and senders found, and whether everything was searched."""
-
-    order: list[int]
-    sender: list[int]
-    complete: bool
-
-
 class _State:
     """Tasks issued so far, and when every NIC is free after them."""
 
@@ -116,11 +107,8 @@ class _State:
         self.issued: list[tuple[int, int]] = []
         self.undo: list[dict[tuple[str, int], tuple[float, float]]] = []
 
-    def nics(self, task: int, sender: int) -> list[tuple[str, int]]:
-        return [("tx", sender), *(("rx", r) for r in self.problem.receivers[task])]
-
     def start(self, task: int, sender: int) -> float:
-        return max(self.free.get(nic, 0.0) for nic in self.nics(task, sender))
+        return max(self.free.get(n, 0.0) for n in ports(sender, self.problem.receivers[task]))
 
     def issue(self, task: int, sender: int) -> None:
         """Append a task: it starts as soon as all its NICs are free."""
@@ -128,7 +116,7 @@ class _State:
         end = self.start(task, sender) + duration
         fixed = len(self.problem.senders[task]) == 1
         before = {}
-        for nic in self.nics(task, sender):
+        for nic in ports(sender, self.problem.receivers[task]):
             before[nic] = self.free.get(nic, 0.0), self.ahead.get(nic, 0.0)
             self.free[nic] = end
             if nic[0] == "rx" or fixed:
@@ -160,8 +148,10 @@ class _State:
         )
 
 
-def dfs(problem: Problem, budget: Budget, order: list[int], sender: list[int]) -> Searched:
-    """Search all senders and orders, from a first answer (``order``, ``sender``) to better ones.
+def dfs(
+    problem: Problem, budget: Budget, order: list[int], sender: list[int]
+) -> tuple[list[int], list[int], bool]:
+    """Order and senders, searching all from (``order``, ``sender``) on, and whether all were seen.
 
     A branch is cut off when the load of some NIC shows that it cannot beat the best schedule
     so far. Complete for about 10 tasks; the best so far after the time limit.
@@ -194,4 +184,4 @@ def dfs(problem: Problem, budget: Budget, order: list[int], sender: list[int]) -
         state.take_back()
     chosen = dict(issued)
     senders = [chosen.get(i, options[0]) for i, options in enumerate(problem.senders)]
-    return Searched(idle + [i for i, _ in issued], senders, not open_choices)
+    return idle + [i for i, _ in issued], senders, not open_choices

@@ -15,7 +15,7 @@ import numpy as np
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.max_min import PortTable, max_min, port_table
-from reshard_lab.scheduling.problem import Budget, Problem
+from reshard_lab.scheduling.problem import Budget, Problem, ports
 from reshard_lab.scheduling.schedule import (
     Assignment,
     Schedule,
@@ -39,7 +39,7 @@ def concurrent(problem: Problem, budget: Budget) -> Schedule:
     alike: dict[tuple[tuple[str, int], ...], list[tuple[float, int]]] = {}
     load: dict[tuple[str, int], float] = {}
     for g in dealt:
-        nics = ("tx", g.senders[0]), *(("rx", r) for r in g.receivers)
+        nics = tuple(ports(g.senders[0], g.receivers))
         alike.setdefault(nics, []).extend((g.duration, i) for i in g.tasks)
         for nic in nics:
             load[nic] = load.get(nic, 0.0) + g.duration * len(g.tasks)

@@ -10,15 +10,16 @@ integer program (the heaviest configuration under the current prices).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from reshard_lab.bounds import Rows
-from reshard_lab.scheduling.problem import Budget, Group
+from reshard_lab.scheduling.problem import Budget, Group, ports
 from reshard_lab.scheduling.schedule import Assignment
 
 if TYPE_CHECKING:
+    from scipy.optimize import LinearConstraint
     from scipy.sparse import csr_array
 
 GROUPS_A_SECOND = 150
@@ -29,58 +30,24 @@ Configuration = tuple[tuple[int, int], ...]
 """(group, sender) pairs that can run at once."""
 
 
-class Configurations(NamedTuple):
-    """A lower bound of any schedule of whole tasks, and the configurations found on the way."""
-
-    bound: float
-    columns: list[Configuration]
-
-
-class _Pricing:
-    """The heaviest configuration: a set packing over the NICs."""
-
-    def __init__(self, groups: Sequence[Group]) -> None:
-        from scipy.optimize import Bounds, LinearConstraint
-
-        self.pairs = [(i, s) for i, g in enumerate(groups) for s in g.senders]
-        uses = Rows()
-        for column, (i, s) in enumerate(self.pairs):
-            for nic in [("tx", s), *(("rx", r) for r in groups[i].receivers)]:
-                uses.add(nic, column)
-        self.constraint = LinearConstraint(uses.matrix(len(self.pairs)), -np.inf, 1)
-        self.bounds = Bounds(0, 1)
-        self.group = np.array([i for i, _ in self.pairs])
-
-    def best(self, price: np.ndarray, time_limit_s: float) -> tuple[float, Configuration]:
-        """An upper bound of the heaviest configuration's price, and the best one found."""
-        from scipy.optimize import milp
-
-        result = milp(
-            -price[self.group],
-            integrality=np.ones(len(self.pairs)),
-            bounds=self.bounds,
-            constraints=self.constraint,
-            options={"time_limit": max(time_limit_s, 0.01), "mip_rel_gap": 0},
-        )
-        if result.x is None or result.mip_dual_bound is None:
-            return np.inf, ()
-        chosen = tuple(self.pairs[j] for j in np.flatnonzero(result.x > 0.5).tolist())
-        return max(-float(result.mip_dual_bound), sum(price[i] for i, _ in chosen)), chosen
-
-
 def generate(
     groups: Sequence[Group], given: Sequence[Assignment], budget: Budget
-) -> Configurations:
-    """Solve the program by column generation, as far as the time allows.
+) -> tuple[float, list[Configuration]]:
+    """A lower bound of any schedule of whole tasks, and the configurations generated for it.
 
     The first columns are those of the schedule ``given``; a new one is packed greedily, or if
     that finds none, by the integer program. Each of its answers gives a valid bound (the prices
     divided by the heaviest configuration's price are feasible for the dual), so stopping early
     weakens the bound only.
     """
-    from scipy.optimize import linprog
+    from scipy.optimize import LinearConstraint, linprog
 
-    pricing = _Pricing(groups)
+    pairs = [(i, s) for i, g in enumerate(groups) for s in g.senders]
+    uses = Rows()
+    for j, (i, s) in enumerate(pairs):
+        for port in ports(s, groups[i].receivers):
+            uses.add(port, j)
+    packing = LinearConstraint(uses.matrix(len(pairs)), -np.inf, 1)
     need = np.array([g.duration * len(g.tasks) for g in groups])
     scale = float(need.max())
     columns = [((i, g.senders[0]),) for i, g in enumerate(groups)] + side_by_side(groups, given)
@@ -94,17 +61,39 @@ def generate(
             options={"time_limit": max(budget.left_s, 0.01)},
         )
         if solved.x is None:
-            return Configurations(bound, columns)
+            return bound, columns
         price = np.maximum(-np.asarray(solved.ineqlin.marginals), 0)
         column = _packed(groups, price)
         if sum(price[i] for i, _ in column) <= 1 + 1e-6 or column in columns:
-            heaviest, column = pricing.best(price, budget.left_s)
+            heaviest, column = _heaviest(pairs, packing, price, budget.left_s)
             bound = max(bound, float(price @ need) / (max(heaviest, 1.0) + _SLACK))
             if heaviest <= 1 + _SLACK or not column or column in columns:
-                return Configurations(bound, columns)
+                return bound, columns
         if budget.over:
-            return Configurations(bound, columns)
+            return bound, columns
         columns.append(column)
+
+
+def _heaviest(
+    pairs: list[tuple[int, int]], packing: LinearConstraint, price: np.ndarray, time_limit_s: float
+) -> tuple[float, Configuration]:
+    """An upper bound of the price of any configuration, and the dearest one found.
+
+    A set packing: ``packing`` lets every NIC be used once by the chosen ``pairs``.
+    """
+    from scipy.optimize import Bounds, milp
+
+    result = milp(
+        -price[[i for i, _ in pairs]],
+        integrality=np.ones(len(pairs)),
+        bounds=Bounds(0, 1),
+        constraints=packing,
+        options={"time_limit": max(time_limit_s, 0.01), "mip_rel_gap": 0},
+    )
+    if result.x is None or result.mip_dual_bound is None:
+        return np.inf, ()
+    chosen = tuple(pairs[j] for j in np.flatnonzero(result.x > 0.5).tolist())
+    return max(-float(result.mip_dual_bound), sum(price[i] for i, _ in chosen)), chosen
 
 
 def _cover(groups: Sequence[Group], columns: Sequence[Configuration]) -> csr_array:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from reshard_lab.bounds import common_unit
 from reshard_lab.errors import need
@@ -22,14 +22,6 @@ _RUNS = ((0.02, False), (0.02, True))
 """Two runs: CP-SAT's own measure of work for every second of the limit, and whether it takes its
 strategies in turn (better at finding schedules) or keeps to one (better at proofs). The work is
 less than what a slow machine does in that time, so that work and not the clock ends the search."""
-
-
-class CpSatResult(NamedTuple):
-    """A schedule, if one better than the given one was found, and a proven lower bound."""
-
-    order: list[tuple[int, int]] | None
-    """(task, sender) by start."""
-    bound: float
 
 
 def available() -> bool:
@@ -49,8 +41,8 @@ def intervals(groups: Sequence[Group]) -> int:
 
 def search(
     groups: Sequence[Group], given: Sequence[Assignment], bound: float, budget: Budget, seed: int
-) -> CpSatResult:
-    """Look for a schedule shorter than ``given``, or prove that there is none.
+) -> tuple[list[tuple[int, int]] | None, float]:
+    """(task, sender) by start of a schedule shorter than ``given``, or None, and a proven bound.
 
     Durations become whole ticks: of their common unit if they share one, else rounded down, so
     that the bound stays true. Equal tasks start in order of their index.
@@ -58,7 +50,7 @@ def search(
     cp = need(_MODULE, "solve", "the CP-SAT stage")
     unit = common_unit(g.duration for g in groups)
     tick = unit or max(g.duration for g in groups) / _RESOLUTION
-    model = _Model(cp, groups, tick, exact=unit is not None)
+    model = _CpModel(cp, groups, tick, exact=unit is not None)
     model.minimise(bound, given)
     order, proven = None, 0.0
     for work, in_turn in _RUNS:
@@ -71,17 +63,17 @@ def search(
         solver.parameters.max_deterministic_time = budget.steps(work)
         status = solver.Solve(model.model)
         if status == cp.INFEASIBLE:  # nothing is shorter than what is known
-            return CpSatResult(order, model.known * tick)
+            return order, model.known * tick
         proven = max(proven, solver.BestObjectiveBound() * tick * (1 - 1e-12))
         if status in (cp.OPTIMAL, cp.FEASIBLE):
             order = model.order(solver)
             model.improve(solver)
         if status == cp.OPTIMAL or budget.over:
             break
-    return CpSatResult(order, proven)
+    return order, proven
 
 
-class _Model:
+class _CpModel:
     def __init__(self, cp: Any, groups: Sequence[Group], tick: float, exact: bool) -> None:
         self.model = cp.CpModel()
         self.tick, self.exact = tick, exact
@@ -132,22 +124,23 @@ class _Model:
         for end in self.ends:
             self.model.Add(end <= self.makespan)
         self.model.Minimize(self.makespan)
-        for a in given:
-            self.model.AddHint(self.starts[a.task], int(a.start / self.tick + 0.5))
-            for s, here in self.chosen[a.task]:
-                if here is not None:
-                    self.model.AddHint(here, int(s == a.sender))
+        starts = {a.task: int(a.start / self.tick + 0.5) for a in given}
+        self._hint(starts, {a.task: a.sender for a in given})
 
     def improve(self, solver: Any) -> None:
         """From now on only what is shorter than the solution found counts; it is the hint."""
         self.known = solver.Value(self.makespan)
         self.model.Add(self.makespan < self.known)
         self.model.ClearHints()
-        for task, start in self.starts.items():
-            self.model.AddHint(start, solver.Value(start))
-            for _, here in self.chosen[task]:
+        starts = {task: solver.Value(start) for task, start in self.starts.items()}
+        self._hint(starts, dict(self.order(solver)))
+
+    def _hint(self, starts: Mapping[int, int], sender: Mapping[int, int]) -> None:
+        for task, start in starts.items():
+            self.model.AddHint(self.starts[task], start)
+            for s, here in self.chosen[task]:
                 if here is not None:
-                    self.model.AddHint(here, solver.Value(here))
+                    self.model.AddHint(here, int(s == sender[task]))
 
     def order(self, solver: Any) -> list[tuple[int, int]]:
         """(task, sender) by start in the solution; shorter tasks first where starts are equal."""

@@ -90,8 +90,6 @@ class _Search:
     def __init__(self, problem: Problem, budget: Budget, seed: int) -> None:
         self.problem, self.budget, self.seed = problem, budget, seed
         self.groups = problem.groups
-        self.equal = len({g.duration for g in self.groups}) == 1
-        self.choice = any(len(g.senders) > 1 for g in self.groups)
         self.unit = common_unit(g.duration for g in self.groups)
         self.bound = problem.unsplit_bound
         self.best: list[Assignment] = []
@@ -113,9 +111,9 @@ class _Search:
 
     def sender_loads(self) -> None:
         """Raise the bound to the least largest load of whole tasks on a sender."""
-        if not self.choice:
-            return
         choices = sum(len(g.senders) for g in self.groups)
+        if choices == len(self.groups):
+            return
         if self._too_many(choices, CHOICES_A_SECOND, "the program of sender loads", "choices"):
             return
         bound, dealt = least_largest_load(self.groups, self.budget.slot(0.2).left_s)
@@ -131,10 +129,11 @@ class _Search:
         groups = len(self.groups)
         if self._too_many(groups, GROUPS_A_SECOND, "the configuration program", "groups"):
             return
-        program = generate(self.groups, self.best, self.budget.slot(0.7))
-        self._raise(program.bound, "the configuration program")
-        if self.equal and not meets(span(self.best), self.bound):
-            slots = slot_schedule(self.groups, program.columns, self.budget.slot(0.4).left_s)
+        bound, columns = generate(self.groups, self.best, self.budget.slot(0.7))
+        self._raise(bound, "the configuration program")
+        equal = len({g.duration for g in self.groups}) == 1
+        if equal and not meets(span(self.best), self.bound):
+            slots = slot_schedule(self.groups, columns, self.budget.slot(0.4).left_s)
             if slots is not None:
                 self._keep(slots, "slots from the configuration program")
 

@@ -7,8 +7,14 @@ trivial lower bound, so both are optimal.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+Node = tuple[int, Any]
+"""(side, node) of an edge; of a cell (0, a row or column) or (1, the idle partner of one)."""
+Left = TypeVar("Left", bound=Hashable)
+Right = TypeVar("Right", bound=Hashable)
 
 
 def colour_edges(edges: Sequence[tuple[Hashable, Hashable]]) -> list[int]:
@@ -20,26 +26,31 @@ def colour_edges(edges: Sequence[tuple[Hashable, Hashable]]) -> list[int]:
     >>> colour_edges([("a", 0), ("a", 1), ("b", 0), ("b", 1)])
     [0, 1, 1, 0]
     """
-    degree: dict[tuple[int, Hashable], int] = {}
-    for edge in edges:
-        for node in enumerate(edge):
-            degree[node] = degree.get(node, 0) + 1
-    everything = (1 << max(degree.values(), default=0)) - 1
-    free = dict.fromkeys(degree, everything)
-    held: dict[tuple[int, Hashable], dict[int, int]] = {node: {} for node in degree}
+    degree = Counter(node for edge in edges for node in enumerate(edge))
+    free = dict.fromkeys(degree, (1 << max(degree.values(), default=0)) - 1)
+    held: dict[Node, dict[int, int]] = {node: {} for node in degree}
     colour = [0] * len(edges)
     for i, edge in enumerate(edges):
-        u, v = (0, edge[0]), (1, edge[1])
+        u, v = enumerate(edge)
         common = free[u] & free[v]
         if not common:
             a, b = _lowest(free[u]), _lowest(free[v])
-            _swap(edges, v, a, b, free, held, colour)
+            path, wanted = [v], a
+            while wanted in held[path[-1]]:
+                j = held[path[-1]][wanted]
+                wanted = colour[j] = b if wanted == a else a
+                side = 1 - path[-1][0]
+                path.append((side, edges[j][side]))
+            for node in path:
+                before = ((b, held[node].pop(a, None)), (a, held[node].pop(b, None)))
+                held[node].update({c: j for c, j in before if j is not None})
+            for node in (v, path[-1]):
+                free[node] ^= 1 << a | 1 << b
             common = 1 << a
-        chosen = _lowest(common)
-        colour[i] = chosen
+        colour[i] = _lowest(common)
         for node in (u, v):
-            held[node][chosen] = i
-            free[node] &= ~(1 << chosen)
+            held[node][colour[i]] = i
+            free[node] &= ~(1 << colour[i])
     return colour
 
 
@@ -47,132 +58,77 @@ def _lowest(bits: int) -> int:
     return (bits & -bits).bit_length() - 1
 
 
-def _swap(
-    edges: Sequence[tuple[Hashable, Hashable]],
-    start: tuple[int, Hashable],
-    a: int,
-    b: int,
-    free: dict[tuple[int, Hashable], int],
-    held: dict[tuple[int, Hashable], dict[int, int]],
-    colour: list[int],
-) -> None:
-    """Swap colours ``a`` and ``b`` on the path from ``start``, which has ``b`` free, not ``a``."""
-    nodes, wanted = [start], a
-    while wanted in held[nodes[-1]]:
-        i = held[nodes[-1]][wanted]
-        wanted = colour[i] = b if wanted == a else a
-        side = 1 - nodes[-1][0]
-        nodes.append((side, edges[i][side]))
-    for node in nodes:
-        before = ((b, held[node].pop(a, None)), (a, held[node].pop(b, None)))
-        held[node].update({c: i for c, i in before if i is not None})
-    for node in (start, nodes[-1]):
-        free[node] ^= 1 << a | 1 << b
+def decompose(
+    cells: Mapping[tuple[Left, Right], int],
+) -> Iterator[tuple[int, list[tuple[Left, Right]]]]:
+    """Phases (ticks, cells served side by side) that serve every cell for its ticks.
 
-
-Node = tuple[int, Any]
-"""(0, a row or column) or (1, the idle partner of one)."""
-Left = TypeVar("Left", bound=Hashable)
-Right = TypeVar("Right", bound=Hashable)
-
-
-class Matched(NamedTuple, Generic[Left, Right]):
-    """Pairs served side by side for some ticks: every node has at most one partner."""
-
-    ticks: int
-    pairs: tuple[tuple[Left, Right], ...]
-
-
-def decompose(cells: Mapping[tuple[Left, Right], int]) -> Iterator[Matched[Left, Right]]:
-    """Phases that serve every cell (left, right) for its ticks, in the least total time.
+    The phases take the least total time; in each every row and column has at most one partner.
 
     The total is the largest row or column sum. Rows and columns are filled up to that sum with
     idle cells, so that a perfect matching of what is left always exists; each phase takes one
-    whose smallest cell is within a factor of two of the largest possible.
+    whose smallest cell is within a factor of two of the largest possible, and keeps to the one
+    before where it can.
 
-    >>> for phase in decompose({("a", 0): 2, ("b", 0): 1, ("b", 1): 2}):
-    ...     print(phase.ticks, sorted(phase.pairs))
+    >>> for ticks, pairs in decompose({("a", 0): 2, ("b", 0): 1, ("b", 1): 2}):
+    ...     print(ticks, sorted(pairs))
     2 [('a', 0), ('b', 1)]
     1 [('b', 0)]
     """
-    rows: dict[Left, int] = {}
-    columns: dict[Right, int] = {}
+    rows: Counter[Left] = Counter()
+    columns: Counter[Right] = Counter()
+    edges: list[tuple[Node, Node, int]] = []
     for (a, b), ticks in cells.items():
-        rows[a] = rows.get(a, 0) + ticks
-        columns[b] = columns.get(b, 0) + ticks
+        rows[a] += ticks
+        columns[b] += ticks
+        edges += [((0, a), (0, b), ticks), ((1, b), (1, a), ticks)]
     length = max([*rows.values(), *columns.values()], default=0)
-    weight: dict[Node, dict[Node, int]] = {}
-
-    def add(left: Node, right: Node, ticks: int) -> None:
+    edges += [((0, a), (1, a), length - total) for a, total in rows.items()]
+    edges += [((1, b), (0, b), length - total) for b, total in columns.items()]
+    left: dict[Node, dict[Node, int]] = {}
+    for u, v, ticks in edges:
         if ticks:
-            weight.setdefault(left, {})[right] = ticks
-
-    for (a, b), ticks in cells.items():
-        add((0, a), (0, b), ticks)
-        add((1, b), (1, a), ticks)
-    for a, total in rows.items():
-        add((0, a), (1, a), length - total)
-    for b, total in columns.items():
-        add((1, b), (0, b), length - total)
-    matching = _Matching(weight)
+            left.setdefault(u, {})[v] = ticks
+    least = max((ticks for _, _, ticks in edges), default=1)
+    right_of: dict[Node, Node] = {}
+    left_of: dict[Node, Node] = {}
     done = 0
     while done < length:
-        matching.complete()
-        ticks = min(weight[left][right] for left, right in matching.right_of.items())
-        pairs = tuple(
-            (left[1], right[1])
-            for left, right in matching.right_of.items()
-            if left[0] == 0 and right[0] == 0
-        )
-        yield Matched(ticks, pairs)
-        done += ticks
-        matching.take(ticks)
+        while not all(u in right_of or _augment(u, left, least, right_of, left_of) for u in left):
+            least = max(1, least // 2)
+        phase = min(left[u][v] for u, v in right_of.items())
+        yield phase, [(u[1], v[1]) for u, v in right_of.items() if u[0] == v[0] == 0]
+        done += phase
+        for u, v in list(right_of.items()):
+            left[u][v] -= phase
+            if left[u][v] < least:
+                del right_of[u], left_of[v]
+            if not left[u][v]:
+                del left[u][v]
 
 
-class _Matching:
-    """A perfect matching on the cells of at least ``least`` ticks, kept from phase to phase."""
-
-    def __init__(self, weight: dict[Node, dict[Node, int]]) -> None:
-        self.weight = weight
-        self.right_of: dict[Node, Node] = {}
-        self.left_of: dict[Node, Node] = {}
-        self.least = max((t for row in weight.values() for t in row.values()), default=1)
-
-    def complete(self) -> None:
-        """Match every node, lowering the threshold by halves where there is no other way."""
-        while True:
-            for left in self.weight:
-                if left not in self.right_of and not self._augment(left):
-                    break
-            else:
-                return
-            self.least = max(1, self.least // 2)
-
-    def take(self, ticks: int) -> None:
-        """Take ``ticks`` off every matched cell; pairs that fall under the threshold part."""
-        for left, right in list(self.right_of.items()):
-            row = self.weight[left]
-            row[right] -= ticks
-            if row[right] < self.least:
-                del self.right_of[left], self.left_of[right]
-            if not row[right]:
-                del row[right]
-
-    def _augment(self, start: Node) -> bool:
-        """Match ``start`` along an alternating path (breadth first)."""
-        came: dict[Node, Node] = {}
-        queue = [start]
-        for left in queue:
-            for right, ticks in self.weight[left].items():
-                if ticks < self.least or right in came:
-                    continue
-                came[right] = left
-                if right not in self.left_of:
-                    end: Node | None = right
-                    while end is not None:
-                        before = self.right_of.get(came[end])
-                        self.right_of[came[end]], self.left_of[end] = end, came[end]
-                        end = before
-                    return True
-                queue.append(self.left_of[right])
-        return False
+def _augment(
+    start: Node,
+    left: dict[Node, dict[Node, int]],
+    least: int,
+    right_of: dict[Node, Node],
+    left_of: dict[Node, Node],
+) -> bool:
+    """Match ``start`` along an alternating path (breadth first) of at least ``least`` ticks."""
+    came: dict[Node, Node] = {}
+    queue = [start]
+    for u in queue:
+        for v, ticks in left[u].items():
+            if ticks < least or v in came:
+                continue
+            came[v] = u
+            if v not in left_of:
+                end: Node | None = v
+                while end is not None:
+                    u = came[end]
+                    before = right_of.get(u)
+                    right_of[u], left_of[end] = end, u
+                    end = before
+                return True
+            queue.append(left_of[v])
+    return False

@@ -172,6 +172,11 @@ def _nics(what: str, values: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(nics))
 
 
+def ports(sender: int, receivers: Iterable[int]) -> list[tuple[str, int]]:
+    """What a task keeps busy: its sender's NIC one way, its receivers' the other."""
+    return [("tx", sender), *(("rx", r) for r in receivers)]
+
+
 def one_nic_a_host(cluster: Cluster) -> bool:
     """Whether NICs and hosts are one to one."""
     return cluster.nics == cluster.hosts
@@ -186,22 +191,37 @@ def task_parts(tasks: Sequence[ReshardingTask], cut_up: bool = True) -> list[Tas
     false, tasks stay whole, and enter through the NICs of all devices that need them.
     """
     cluster = need_cluster(tasks)
-    units = [(unit, task.itemsize) for task in tasks for unit in task.unit_tasks]
-    if not one_nic_a_host(cluster):
-        load: Counter[int] = Counter()
-        return [
-            part
-            for index, (unit, itemsize) in enumerate(units)
-            for part in _parts_of(index, unit, itemsize, cluster, load, cut_up)
-        ]
-    hosts: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], ...]] = {}
+    units = ((unit, task.itemsize) for task in tasks for unit in task.unit_tasks)
+    load: Counter[int] = Counter()
+    nics: dict[tuple[object, ...], tuple[tuple[int, ...], list[list[int]]]] = {}
     parts = []
-    for index, (unit, _) in enumerate(units):
-        key = unit.senders, unit.receivers
-        if key not in hosts:
-            hosts[key] = nic_hosts(unit, cluster)
-        parts.append(TaskPart(index, 0, box_volume(unit.box), unit.nbytes, *hosts[key]))
+    for index, (unit, itemsize) in enumerate(units):
+        if unit[2:] not in nics:
+            nics[unit[2:]] = _nics_of(unit, cluster)
+        senders, entries = nics[unit[2:]]
+        volume = box_volume(unit.box)
+        if not cut_up:
+            every = tuple(sorted(nic for entry in entries for nic in entry))
+            parts.append(TaskPart(index, 0, volume, unit.nbytes, senders, every))
+            continue
+        count = min(max(map(len, entries), default=1), len(senders), volume)
+        for first, stop in cut(0, volume, count, "balanced"):
+            nbytes = (stop - first) * itemsize
+            through = tuple(min(entry, key=lambda n: (load[n], n)) for entry in entries)
+            load.update(dict.fromkeys(through, nbytes))
+            parts.append(TaskPart(index, first, stop, nbytes, senders, through))
     return parts
+
+
+def _nics_of(unit: UnitTask, cluster: Cluster) -> tuple[tuple[int, ...], list[list[int]]]:
+    """NICs near a holder, ascending; for every host that must take the box in, those it can use."""
+    senders = sorted({cluster.nic_of(d) for d in unit.senders})
+    entries: dict[int, list[int]] = {host: [] for host in nic_hosts(unit, cluster)[1]}
+    for device in unit.receivers:
+        nics, nic = entries.get(cluster.host_of(device)), cluster.nic_of(device)
+        if nics is not None and nic not in nics:
+            nics.append(nic)
+    return tuple(senders), list(entries.values())
 
 
 def _part_s(part: TaskPart, cluster: Cluster) -> float:
@@ -213,33 +233,6 @@ def _part_s(part: TaskPart, cluster: Cluster) -> float:
         for nics in (part.senders, part.receivers)
     )
     return part.nbytes / min(*takes, max(sends))
-
-
-def _parts_of(
-    index: int, unit: UnitTask, itemsize: int, cluster: Cluster, load: Counter[int], cut_up: bool
-) -> list[TaskPart]:
-    senders = tuple(sorted({cluster.nic_of(d) for d in unit.senders}))
-    taking = set(nic_hosts(unit, cluster)[1])
-    entries: dict[int, list[int]] = {}
-    for device in unit.receivers:
-        host, nic = cluster.host_of(device), cluster.nic_of(device)
-        if host in taking and nic not in entries.setdefault(host, []):
-            entries[host].append(nic)
-    volume = box_volume(unit.box)
-    if not cut_up:
-        every = tuple(sorted(nic for nics in entries.values() for nic in nics))
-        return [TaskPart(index, 0, volume, unit.nbytes, senders, every)]
-    count = max((len(nics) for nics in entries.values()), default=1)
-    parts = []
-    for first, stop in cut(0, volume, min(count, len(senders), volume), "balanced"):
-        nbytes = (stop - first) * itemsize
-        through = []
-        for host in sorted(entries):
-            nic = min(entries[host], key=lambda n: (load[n], n))
-            load[nic] += nbytes
-            through.append(nic)
-        parts.append(TaskPart(index, first, stop, nbytes, senders, tuple(through)))
-    return parts
 
 
 class Budget:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from reshard_lab.errors import ReshardError
-from reshard_lab.scheduling.problem import Problem
+from reshard_lab.scheduling.problem import Problem, ports
 
 _SAME = 1e-9
 """Relative difference below which two times, or shares of a task, count as equal."""
@@ -192,7 +192,7 @@ def _check_exclusive(schedule: Schedule, slack: float) -> None:
     busy: dict[tuple[str, int], list[Assignment]] = {}
     for a in schedule.assignments:
         if _receivers(schedule, a) and a.end - a.start > slack:
-            for nic in [("tx", a.sender), *(("rx", r) for r in _receivers(schedule, a))]:
+            for nic in ports(a.sender, _receivers(schedule, a)):
                 busy.setdefault(nic, []).append(a)
     for nic, spans in busy.items():
         spans.sort(key=lambda a: a.start)
@@ -247,7 +247,7 @@ def _check_rates(schedule: Schedule, sharing: Sharing, slack: float) -> None:
             if by_task[i].end <= start + slack:
                 continue
             got[i] += rates[f] * (min(end, by_task[i].end) - start)
-            for nic in [("tx", by_task[i].sender), *(("rx", r) for r in problem.receivers[i])]:
+            for nic in ports(by_task[i].sender, problem.receivers[i]):
                 used[nic] = used.get(nic, 0.0) + rates[f]
         for nic, total in used.items():
             if total > 1 + _SAME:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -67,11 +66,9 @@ def _path(
 
     In steps (group, from sender, to sender).
     """
-    came: dict[int, tuple[int, int]] = {}
-    seen = {start}
-    queue = deque([start])
-    while queue:
-        s = queue.popleft()
+    came = {start: (-1, start)}  # the group and the sender before
+    queue = [start]
+    for s in queue:
         if load[s] <= load[start] - 2:
             path = []
             while s != start:
@@ -82,8 +79,7 @@ def _path(
         for group in may_send[s]:
             if count[group][s]:
                 for other in count[group]:
-                    if other not in seen:
-                        seen.add(other)
+                    if other not in came:
                         came[other] = group, s
                         queue.append(other)
     return None

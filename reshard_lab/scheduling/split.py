@@ -7,6 +7,7 @@ cut into Q batches, and while batch q is forwarded, batch q + 1 is sent: (Q + 1)
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -92,6 +93,16 @@ class _BatchSend(NamedTuple):
     """Whether this is what arrived in the batch before."""
 
 
+class _Run(NamedTuple):
+    """A send, or part of it, without a break; all in ticks."""
+
+    send: _BatchSend
+    before: int
+    """What was sent of it earlier in the period."""
+    ticks: int
+    at: int
+
+
 class _Batches:
     """Shares as whole ticks, laid end to end inside every group's batch."""
 
@@ -171,60 +182,48 @@ def _in_phases(batches: _Batches, budget: Budget) -> list[Assignment] | None:
     assignments: list[Assignment] = []
     now = 0.0
     for number in range(batches.count + bool(onward)):
-        period = first if not number else last if number == batches.count else middle
-        for send, before, ticks, at in period.runs:
+        runs, length = first if not number else last if number == batches.count else middle
+        for send, before, ticks, at in runs:
             start = now + at * batches.tick
             batch = number - send.forwards
             assignments += batches.assignments(send, batch, before, ticks, start)
-        now += period.ticks * batches.tick
+        now += length * batches.tick
         if budget.over:
             return None
     return assignments
 
 
-class _Period(NamedTuple):
-    """What goes on in one period."""
-
-    runs: list[tuple[_BatchSend, int, int, int]]
-    """What is sent without a break: ticks of it done before, how many more, and from when."""
-    ticks: int
-
-
-def _period(sends: list[_BatchSend], budget: Budget) -> _Period:
-    """Phases for the sends, those of one (sender, class) one after another.
+def _period(sends: list[_BatchSend], budget: Budget) -> tuple[list[_Run], int]:
+    """What goes on in one period, and its ticks; those of one (sender, class) one after another.
 
     Cut short if the time runs out; the caller looks at the clock.
     """
-    cells: dict[tuple[int, ReceiverClass], int] = {}
-    queue: dict[tuple[int, ReceiverClass], list[_BatchSend]] = {}
+    queue: dict[tuple[int, ReceiverClass], deque[_BatchSend]] = {}
     for send in sends:
-        cell = send.sender, send.to
-        cells[cell] = cells.get(cell, 0) + send.ticks
-        queue.setdefault(cell, []).append(send)
+        queue.setdefault((send.sender, send.to), deque()).append(send)
+    cells = {cell: sum(send.ticks for send in waiting) for cell, waiting in queue.items()}
     done = dict.fromkeys(cells, 0)  # ticks of the first send in the queue
-    runs: list[tuple[_BatchSend, int, int, int]] = []
+    runs: list[_Run] = []
     last_run: dict[_BatchSend, int] = {}  # its position in runs
     now = 0
-    for phase in decompose(cells):
+    for phase, pairs in decompose(cells):
         if budget.over:
             break
-        for pair in phase.pairs:
-            at, left = now, phase.ticks
-            while left:
+        for pair in pairs:
+            at, end = now, now + phase
+            while at < end:
                 send = queue[pair][0]
-                n = min(left, send.ticks - done[pair])
-                run = last_run.get(send)
-                if run is not None and sum(runs[run][2:]) == at:
-                    _, start, ticks, since = runs[run]
-                    runs[run] = send, start, ticks + n, since
+                n = min(end - at, send.ticks - done[pair])
+                run = runs[last_run[send]] if send in last_run else None
+                if run is not None and run.at + run.ticks == at:
+                    runs[last_run[send]] = run._replace(ticks=run.ticks + n)
                 else:
                     last_run[send] = len(runs)
-                    runs.append((send, done[pair], n, at))
+                    runs.append(_Run(send, done[pair], n, at))
                 done[pair] += n
                 if done[pair] == send.ticks:
-                    queue[pair].pop(0)
+                    queue[pair].popleft()
                     done[pair] = 0
                 at += n
-                left -= n
-        now += phase.ticks
-    return _Period(runs, now)
+        now += phase
+    return runs, now
