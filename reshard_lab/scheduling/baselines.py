@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import reduce
 from operator import or_
+from typing import NamedTuple
 
 import numpy as np
 
@@ -90,44 +92,28 @@ def _draw(
     return taken
 
 
-class _State:
+class _Issued(NamedTuple):
     """Tasks issued so far, and when every NIC is free after them."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.free: dict[tuple[str, int], float] = {}
-        self.ahead: dict[tuple[str, int], float] = {}
-        """Time that tasks still to be issued take on a NIC whatever is chosen."""
-        for duration, options, receivers in zip(
-            problem.durations, problem.senders, problem.receivers, strict=True
-        ):
-            fixed = [("tx", options[0])] if receivers and len(options) == 1 else []
-            for nic in [*(("rx", r) for r in receivers), *fixed]:
-                self.ahead[nic] = self.ahead.get(nic, 0.0) + duration
-        self.issued: list[tuple[int, int]] = []
-        self.undo: list[dict[tuple[str, int], tuple[float, float]]] = []
+    problem: Problem
+    tasks: tuple[tuple[int, int], ...]
+    """(task, sender) in order."""
+    free: dict[tuple[str, int], float]
+    ahead: dict[tuple[str, int], float]
+    """Time that tasks still to be issued take on a NIC whatever is chosen."""
 
     def start(self, task: int, sender: int) -> float:
         return max(self.free.get(n, 0.0) for n in ports(sender, self.problem.receivers[task]))
 
-    def issue(self, task: int, sender: int) -> None:
+    def issue(self, task: int, sender: int) -> _Issued:
         """Append a task: it starts as soon as all its NICs are free."""
         duration = self.problem.durations[task]
         end = self.start(task, sender) + duration
-        fixed = len(self.problem.senders[task]) == 1
-        before = {}
-        for nic in ports(sender, self.problem.receivers[task]):
-            before[nic] = self.free.get(nic, 0.0), self.ahead.get(nic, 0.0)
-            self.free[nic] = end
-            if nic[0] == "rx" or fixed:
-                self.ahead[nic] = max(0.0, self.ahead.get(nic, 0.0) - duration)
-        self.issued.append((task, sender))
-        self.undo.append(before)
-
-    def take_back(self) -> None:
-        for nic, (free, ahead) in self.undo.pop().items():
-            self.free[nic], self.ahead[nic] = free, ahead
-        self.issued.pop()
+        free = self.free | dict.fromkeys(ports(sender, self.problem.receivers[task]), end)
+        ahead = self.ahead | {
+            nic: max(0.0, self.ahead[nic] - duration) for nic in _certain(self.problem, task)
+        }
+        return _Issued(self.problem, (*self.tasks, (task, sender)), free, ahead)
 
     def bound(self) -> float:
         """Load per host: what a NIC has done, with its waits, and still has to do."""
@@ -136,7 +122,7 @@ class _State:
 
     def choices(self) -> list[tuple[int, int]]:
         """Every next task and sender; tried from the end: earliest start first, longest first."""
-        done = {i for i, _ in self.issued}
+        done = dict(self.tasks)
         return sorted(
             (
                 (i, s)
@@ -148,6 +134,12 @@ class _State:
         )
 
 
+def _certain(problem: Problem, task: int) -> list[tuple[str, int]]:
+    """The NICs that a task takes whatever is chosen."""
+    options = problem.senders[task]
+    return ports(options[0], problem.receivers[task])[len(options) > 1 :]
+
+
 def dfs(
     problem: Problem, budget: Budget, order: list[int], sender: list[int]
 ) -> tuple[list[int], list[int], bool]:
@@ -156,32 +148,32 @@ def dfs(
     A branch is cut off when the load of some NIC shows that it cannot beat the best schedule
     so far. Complete for about 10 tasks; the best so far after the time limit.
     """
-    state = _State(problem)
-    idle = [i for i in range(len(problem)) if not problem.receivers[i]]
-    for i in order:
-        if problem.receivers[i]:
-            state.issue(i, sender[i])
-    best, issued = state.bound(), list(state.issued)
-    while state.issued:
-        state.take_back()
+    moving = [i for i in order if problem.receivers[i]]
+    ahead: Counter[tuple[str, int]] = Counter()
+    for i in sorted(moving):
+        ahead.update(dict.fromkeys(_certain(problem, i), problem.durations[i]))
+    best = start = _Issued(problem, (), {}, dict(ahead))
+    for i in moving:
+        best = best.issue(i, sender[i])
+    shortest = best.bound()
     work = budget.steps(_DFS_PACE)
-    open_choices = [state.choices()]
-    while open_choices and work > 0 and not budget.over:
-        if not open_choices[-1]:
-            open_choices.pop()
-            if state.issued:
-                state.take_back()
+    branches = [(start, start.choices())]
+    while branches and work > 0 and not budget.over:
+        before, choices = branches[-1]
+        if not choices:
+            branches.pop()
             continue
-        state.issue(*open_choices[-1].pop())
-        work -= 1 + len(state.ahead) / 10
-        bound = state.bound()
-        if bound < best * (1 - 1e-12):
-            if len(state.issued) < len(problem) - len(idle):
-                open_choices.append(state.choices())
-                work -= len(open_choices[-1])
-                continue
-            best, issued = bound, list(state.issued)
-        state.take_back()
-    chosen = dict(issued)
+        issued = before.issue(*choices.pop())
+        work -= 1 + len(ahead) / 10
+        bound = issued.bound()
+        if bound >= shortest * (1 - 1e-12):
+            continue
+        if len(issued.tasks) < len(moving):
+            branches.append((issued, issued.choices()))
+            work -= len(branches[-1][1])
+        else:
+            best, shortest = issued, bound
+    chosen = dict(best.tasks)
+    idle = [i for i, receivers in enumerate(problem.receivers) if not receivers]
     senders = [chosen.get(i, options[0]) for i, options in enumerate(problem.senders)]
-    return idle + [i for i, _ in issued], senders, not open_choices
+    return [*idle, *chosen], senders, not branches
