@@ -62,6 +62,11 @@ class OpLists(NamedTuple):
         return len(self.ops) * self.chunks
 
     @property
+    def unit(self) -> str:
+        """What messages call a model chunk."""
+        return "stage" if self.chunks == 1 else "model chunk"
+
+    @property
     def trains(self) -> bool:
         return any(op.kind != FORWARD for ops in self.ops for op in ops)
 

@@ -108,22 +108,16 @@ def simulate(
     starts, ends = carry_out(graph)
     if not max(ends) < _MOST_S:
         raise ReshardError(f"the times add up to more than {_MOST_S:g} s; use shorter ones")
-    return PipelineTimeline(
-        lists,
-        overlap,
-        graph,
-        tuple(starts),
-        tuple(ends),
-        tuple(tensor.name for tensor in tensors),
-        _activation_bytes(lists, activation_bytes),
-    )
+    names = tuple(tensor.name for tensor in tensors)
+    kept = _activation_bytes(lists, activation_bytes)
+    return PipelineTimeline(lists, overlap, graph, tuple(starts), tuple(ends), names, kept)
 
 
 def compute_loads(
     lists: OpLists, forward_s: Times, backward_s: Times | None, weight_s: Times | None
 ) -> dict[tuple[str, int], Load]:
     """The load of every kind of op, by kind and model chunk."""
-    n, unit = lists.model_chunks, _unit(lists)
+    n, unit = lists.model_chunks, lists.unit
     forward = times("forward_s", forward_s, n, unit)
     loads = {(FORWARD, c): Load(t) for c, t in enumerate(forward)}
     if not lists.trains:
@@ -147,13 +141,9 @@ def compute_loads(
     return loads
 
 
-def _unit(lists: OpLists) -> str:
-    return "stage" if lists.chunks == 1 else "model chunk"
-
-
 def _skip(name: str, skip: BoundaryTensor, lists: OpLists) -> BoundaryTensor:
     """``skip``, named as timelines call it, if it goes from a model chunk to a later one."""
-    unit, last = _unit(lists), lists.model_chunks - 1
+    unit, last = lists.unit, lists.model_chunks - 1
     try:
         tensor = BoundaryTensor(*skip)
     except TypeError:
@@ -173,8 +163,8 @@ def _both_ways(
 ) -> tuple[Any, Any]:
     """What ``load`` says of transfers, and of those of their gradients."""
     there = load(f"forward_transfer_s{of}", forward)
-    back = reverse(forward) if backward is None else backward
-    return there, load(f"backward_transfer_s{of}", back if trains else 0.0)
+    back = (reverse(forward) if backward is None else backward) if trains else 0.0
+    return there, load(f"backward_transfer_s{of}", back)
 
 
 def _activation_bytes(lists: OpLists, given: Sequence[int | str] | None) -> tuple[int, ...] | None:
@@ -182,5 +172,5 @@ def _activation_bytes(lists: OpLists, given: Sequence[int | str] | None) -> tupl
         return None
     n = lists.model_chunks
     if isinstance(given, str) or not hasattr(given, "__len__") or len(given) != n:
-        raise must_be("activation_bytes", f"one number a {_unit(lists)}, {n} of them", given)
+        raise must_be("activation_bytes", f"one number a {lists.unit}, {n} of them", given)
     return tuple(parse_bytes(v, f"activation_bytes[{i}]") for i, v in enumerate(given))

@@ -126,10 +126,10 @@ class StageWork(NamedTuple):
     parameters: int
     """Of the stage, replicas over the data axis counted once."""
     forward_flops: int
-    """For one microbatch, all devices of the stage together."""
     backward_flops: int
     weight_flops: int
-    """The part of ``backward_flops`` that makes the gradients of the weights."""
+    """The part of ``backward_flops`` that makes the gradients of the weights; all three for one
+    microbatch, all devices of the stage together."""
     activation_bytes: int
     """Kept for the backward of one microbatch, on each device."""
 
@@ -166,9 +166,8 @@ class Workload:
     batch: int
     microbatches: int
     data: int
-    """Data-parallel size of a stage: samples are split over it."""
     operator: int
-    """Operator-parallel size of a stage: every operator is split over it."""
+    """Data- and operator-parallel size of a stage: samples, and every operator, are split."""
     stages: tuple[StageWork, ...]
     tensors: tuple[BoundaryTensor, ...]
     """Those between neighbours and skips, in the order in which they are made."""
@@ -177,7 +176,6 @@ class Workload:
 
     @property
     def devices(self) -> int:
-        """Devices of all stages."""
         return self.data * self.operator * len(self.stages)
 
     @property
@@ -190,8 +188,7 @@ class Workload:
         """The devices of ``stage``: each stage starts on a host of its own."""
         size = self.data * self.operator
         hosts = math.ceil(size / cluster.devices_per_host)
-        needed = hosts * len(self.stages)
-        if needed > cluster.hosts:
+        if (needed := hosts * len(self.stages)) > cluster.hosts:
             raise ReshardError(
                 f"{self.name} needs {needed} hosts ({len(self.stages)} stages of {size} devices, "
                 f"each on {hosts}), but {cluster!r} has {cluster.hosts}; give it more"

@@ -165,9 +165,8 @@ class TorchCompute(Compute):
 
     def _check(self, tensor: Any, op: StageOp, what: str) -> None:
         """Refuse NaN and infinity where they first show."""
-        finite = self.torch.isfinite(tensor)
-        if not bool(finite.all()):
-            bad = int(tensor.numel() - finite.sum())
+        bad = int((~self.torch.isfinite(tensor)).sum())
+        if bad:
             text = op.text(self.config.checked.lists.chunks)
             raise ReshardError(
                 f"stage {self.rank.stage}, {text}: {bad} of {tensor.numel()} elements of {what} "
@@ -185,12 +184,13 @@ class PacedCompute(Compute):
         self.delivers = delivers
         """Whether the plans do: under ``signal`` there is nothing to check."""
         self.step = -1
-        self.patterns = {
-            number: self._pattern(tensor.shape)
-            for number, tensor in enumerate(self.config.boundary_tensors)
-            if rank.stage in self.config.stages_of(tensor)
-        }
+        self.patterns: dict[int, Any] = {}
         """By boundary tensor from or to here: where each element of this device's box stands."""
+        for number, tensor in enumerate(self.config.boundary_tensors):
+            if rank.stage in self.config.stages_of(tensor):
+                box = self.config.layouts[rank.stage].boxes(tensor.shape)[rank.device]
+                at = np.ravel_multi_index(np.ix_(*(range(lo, hi) for lo, hi in box)), tensor.shape)
+                self.patterns[number] = self.torch.from_numpy(at % _PRIME).float()
 
     def begin(self, deadline: Deadline) -> None:
         self.step += 1
@@ -206,11 +206,6 @@ class PacedCompute(Compute):
         outputs = {key: self._expected(key) for key in keys}
         time.sleep(max(0.0, end - time.monotonic()))
         return outputs
-
-    def _pattern(self, shape: tuple[int, ...]) -> Any:
-        box = self.config.layouts[self.rank.stage].boxes(shape)[self.rank.device]
-        at = np.ravel_multi_index(np.ix_(*(range(lo, hi) for lo, hi in box)), shape)
-        return self.torch.from_numpy(at % _PRIME).float()
 
     def _expected(self, key: TensorKey) -> Any:
         tensor, forward, microbatch = key

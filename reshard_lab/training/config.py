@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -99,7 +100,6 @@ class TrainingConfig:
         """What crosses between model chunks: between neighbours first, then skips."""
         layers, chunks = self.model.layers, self.chunk_layers
         chunk_of = {number: chunk for chunk, numbers in enumerate(chunks) for number in numbers}
-
         tensors = []
         for k, numbers in enumerate(chunks[:-1]):
             shape = (self.samples, *layers[numbers[-1]].out)
@@ -115,9 +115,8 @@ class TrainingConfig:
     @cached_property
     def layouts(self) -> list[Layout]:
         """Of boundary tensors, by stage."""
-        return [
-            Layout(Mesh(mesh), spec) for mesh, spec in zip(self.meshes, self.specs, strict=True)
-        ]
+        stages = zip(self.meshes, self.specs, strict=True)
+        return [Layout(Mesh(mesh), spec) for mesh, spec in stages]
 
     @cached_property
     def devices(self) -> tuple[int, ...]:
@@ -142,14 +141,8 @@ class TrainingConfig:
     def graph_with(
         self, compute: dict[tuple[str, int], float], moves: Sequence[tuple[Load, Load]]
     ) -> Graph:
-        """``graph`` with seconds of ops by kind and model chunk, and the loads of each boundary
-        tensor and of its gradient.
-        """
-        loads = {
-            (kind, chunk): Load(compute.get((kind, chunk), 0.0))
-            for kind in "FBIW"
-            for chunk in range(len(self.chunk_layers))
-        }
+        """With seconds of ops by kind and model chunk, and the loads of each tensor both ways."""
+        loads = defaultdict(lambda: Load(0.0), {key: Load(s) for key, s in compute.items()})
         return build(self.checked, loads, self.boundary_tensors, moves, self.overlap)
 
     def key(self, item: int) -> TensorKey:
