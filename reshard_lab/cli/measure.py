@@ -40,7 +40,7 @@ RUN = "carry a resharding out on processes of this machine, check it and time it
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     add_plan_file(parser)
-    add_run(parser, tuple(LAUNCH_TARGETS))
+    add_run(parser, LAUNCH_TARGETS)
 
 
 def run_run(args: argparse.Namespace) -> Output:
@@ -84,7 +84,7 @@ BENCH = "time several strategies on one resharding, predicted and measured side 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
     add_task(parser)
     add_plan(parser, strategy=False)
-    add_run(parser, POOL_TARGETS)
+    add_run(parser, tuple(POOL_TARGETS))
     names = f"a list such as send_recv,broadcast (default {','.join(FIGURE5_STRATEGIES)})"
     parser.add_argument("--strategies", default=",".join(FIGURE5_STRATEGIES), help=names)
     fit = "predict with a cluster fitted from one measured transfer, not with the one described"
@@ -162,7 +162,7 @@ REPRODUCE = "measure figures 5, 6 and 8 here, beside their predictions; simulate
 def _add_reproduce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="out", metavar="DIR", help="folder written to (out)")
     place = "emulated or local (default: emulated where the machine allows it)"
-    parser.add_argument("--where", choices=POOL_TARGETS, help=place)
+    parser.add_argument("--where", choices=tuple(POOL_TARGETS), help=place)
     patient = "measure only while other programs leave the cores idle"
     parser.add_argument("--patient", action="store_true", help=patient)
     size = parser.add_mutually_exclusive_group()

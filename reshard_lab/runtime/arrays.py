@@ -111,15 +111,14 @@ def execute(plan: Plan, pieces: DevicePieces | Sequence[DevicePieces]) -> Any:
             f"a plan under strategy {plan.strategy!r} delivers no data; plan with another strategy"
         )
     single = len(plan.tasks) == 1 and isinstance(pieces, Mapping)
-    given: Any = [pieces] if single else pieces
-    if not isinstance(given, (Mapping, Sequence)):
+    given: Any = [pieces] if isinstance(pieces, Mapping) else pieces
+    if not isinstance(given, Sequence):
         raise ReshardError(
             f"pieces must be {{source device: array}}, or a list of such, not {given!r}"
         )
-    if isinstance(given, Mapping) or len(given) != len(plan.tasks):
-        count = 1 if isinstance(given, Mapping) else len(given)
+    if len(given) != len(plan.tasks):
         raise ReshardError(
-            f"the plan has {len(plan.tasks)} tasks, but pieces for {count} were given; "
+            f"the plan has {len(plan.tasks)} tasks, but pieces for {len(given)} were given; "
             "give a list with one {device: array} a task"
         )
     plan.verify()
@@ -169,21 +168,25 @@ def _check_all(
     extra = [device for device in pieces if device not in boxes]
     if extra:
         raise ReshardError(f"piece given for device {extra[0]}, which is not in {task.src.mesh!r}")
+    shapes = {device: box_shape(box) for device, box in boxes.items()}
+    for device, shape in shapes.items():
+        if device not in pieces and 0 not in shape:
+            raise ReshardError(f"no piece given for device {device}, which holds shape {shape}")
+    held: dict[int, Any] = {device: pieces[device] for device in boxes if device in pieces}
+    kinds = {
+        device: f"{type(piece).__module__.split('.')[0]} {type(piece).__name__}"
+        for device, piece in held.items()
+    }
     wrong = []
-    first: Any = next((pieces[device] for device in boxes if device in pieces), None)
-    for device, box in boxes.items():
-        shape = box_shape(box)
-        if device not in pieces:
-            if 0 not in shape:
-                raise ReshardError(f"no piece given for device {device}, which holds shape {shape}")
-            continue
-        piece: Any = pieces[device]
+    for device, piece in held.items():
+        shape = shapes[device]
         if not hasattr(piece, "shape") or not hasattr(piece, "dtype"):
             raise ReshardError(f"piece of device {device} must be an array, not {piece!r}")
-        if type(piece) is not type(first):
+        first = next(iter(kinds.values()))
+        if kinds[device] != first:
             raise ReshardError(
-                f"pieces must be arrays of one kind; device {device} has a {_kind(piece)}, "
-                f"another one a {_kind(first)}"
+                f"pieces must be arrays of one kind; device {device} has a {kinds[device]}, "
+                f"another one a {first}"
             )
         if tuple(piece.shape) != shape:
             wrong.append(f"device {device} has {tuple(piece.shape)}, its box is {shape}")
@@ -196,11 +199,7 @@ def _check_all(
             f"pieces do not fit shape {task.shape} under '{task.src.spec}' "
             f"(rule {task.src.rule}): {'; '.join(wrong)}"
         )
-    return {device: pieces[device] for device in boxes if device in pieces}
-
-
-def _kind(piece: Any) -> str:
-    return f"{type(piece).__module__.split('.')[0]} {type(piece).__name__}"
+    return held
 
 
 class RankPieces(NamedTuple):
@@ -236,13 +235,11 @@ def check_pieces(
 
 
 def _one_a_task(plan: Plan, given: Any, what: str) -> list[Any]:
-    count = len(plan.tasks)
-    if count == 1 and not isinstance(given, (list, tuple)):
-        return [given]
-    if given is None:
-        return [None] * count
-    if not isinstance(given, (list, tuple)) or len(given) != count:
-        got = f"a list of {len(given)}" if isinstance(given, (list, tuple)) else "one tensor"
+    count, listed = len(plan.tasks), isinstance(given, (list, tuple))
+    if given is None or (count == 1 and not listed):
+        return [given] * count
+    if not listed or len(given) != count:
+        got = f"a list of {len(given)}" if listed else "one tensor"
         raise ReshardError(
             f"the plan has {count} tasks, but {what} is {got}; give a list with one tensor "
             "(or None) a task"

@@ -137,8 +137,28 @@ class CallState:
             raise self.error
 
 
+def finish(work: Any, deadline: Deadline | None, what: str) -> None:
+    """Wait for posted work (no deadline: its stream does); raises PeerError: ``what`` failed."""
+    try:
+        done = work.wait(timedelta(seconds=deadline.left())) if deadline else work.wait()
+    except RuntimeError as error:
+        text = _reason(error)
+        if deadline and "timed out" in text.lower():
+            raise LateError(f"{what}: not done within {deadline.timeout_s:g} s") from error
+        raise PeerError(f"{what}: {text}") from error
+    if deadline and not done:
+        raise PeerError(f"{what}: aborted")
+
+
+def _reason(error: RuntimeError) -> str:
+    """The first sentence of a message of gloo, without the place in its source."""
+    return re.sub(r"^(\[[^]]*\]\s*)+", "", str(error)).split(". ")[0]
+
+
 class Wire:
     """Point-to-point messages of one process group, addressed by device."""
+
+    finish = staticmethod(finish)
 
     def __init__(self, group: Any, rank_of: Mapping[int, int]) -> None:
         self.dist = torch_modules()[1]
@@ -169,18 +189,6 @@ class Wire:
             raise PeerError("the process group has been destroyed")
         return group
 
-    def finish(self, work: Any, deadline: Deadline, what: str) -> None:
-        """Wait for posted work; raises PeerError saying ``what`` failed."""
-        try:
-            done = work.wait(timedelta(seconds=deadline.left()))
-        except RuntimeError as error:
-            text = _reason(error)
-            if "Timed out" in text:
-                raise LateError(f"{what}: not done within {deadline.timeout_s:g} s") from error
-            raise PeerError(f"{what}: {text}") from error
-        if not done:
-            raise PeerError(f"{what}: aborted")
-
 
 class Duplex:
     """Messages between devices that may send to each other at once.
@@ -190,9 +198,10 @@ class Duplex:
     wait until the other is done. So what goes to higher devices has connections of its own.
     """
 
+    finish = staticmethod(finish)
+
     def __init__(self, me: int, up: Wire, down: Wire) -> None:
         self.me, self.up, self.down = me, up, down
-        self.finish = up.finish
 
     def send(self, data: torch.Tensor, device: int) -> Any:
         """Post a message; returns its work."""
@@ -201,11 +210,6 @@ class Duplex:
     def recv(self, into: torch.Tensor, device: int) -> Any:
         """Post a receive; returns its work."""
         return (self.up if device < self.me else self.down).recv(into, device)
-
-
-def _reason(error: RuntimeError) -> str:
-    """The first sentence of a message of gloo, without the place in its source."""
-    return re.sub(r"^(\[[^]]*\]\s*)+", "", str(error)).split(". ")[0]
 
 
 class Control:

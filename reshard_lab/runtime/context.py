@@ -116,6 +116,17 @@ class Communicators:
         """Whether ``make`` has something to do."""
         return not (self.connected and all(ranks in self.groups for ranks in needed))
 
+    def make_alone(self, needed: Sequence[tuple[int, ...]], context: RankContext) -> None:
+        """``make``, called by the devices of one plan; raises if other ranks would have to."""
+        ranks, world = len(context.rank_of), torch_modules()[1].get_world_size()
+        if ranks < world:
+            raise ReshardError(
+                "the process groups of the plan are not made yet, and its devices are on only "
+                f"{ranks} of {world} ranks; before, call reshard_lab.runtime.prepare(plan, ...) on "
+                "all ranks, for the same plans in the same order"
+            )
+        self.make(needed, context.on)
+
     def make(self, needed: Sequence[tuple[int, ...]], on: torch.device) -> None:
         """Make what is missing. Called by all ranks of the default group, in the same order."""
         torch, dist = torch_modules()

@@ -24,7 +24,7 @@ from reshard_lab.runtime.calls import (
     PeerError,
     torch_modules,
 )
-from reshard_lab.runtime.program import HopEnd, Lane, Memory, Observer, Program
+from reshard_lab.runtime.program import HopEnd, Lane, Observer, PieceMemory, Program
 from reshard_lab.transfer import IN_FLIGHT
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class TransferState(CallState):
 
     def __init__(self, deadline: Deadline) -> None:
         super().__init__(deadline)
-        self.arrived: dict[int, int] = {}
+        self.arrived: Counter[int] = Counter()
         """Messages received, by transfer."""
         self.complete: set[int] = set()
         """Transfers known to be complete at their last device."""
@@ -122,16 +122,15 @@ class LaneCall:
     def __init__(
         self,
         program: Program,
-        memory: Memory,
+        memory: PieceMemory,
         wire: Duplex,
         control: Control,
         number: int,
         deadline: Deadline,
-        observe: Observer | None,
+        observe: Observer,
     ) -> None:
-        self.torch, _ = torch_modules()
         self.program, self.memory, self.wire = program, memory, wire
-        self.deadline, self.observe = deadline, observe or (lambda lane, step, done: None)
+        self.deadline, self.observe = deadline, observe
         self.state = TransferState(deadline)
         self.tokens = Tokens(control, program, number, self.state)
 
@@ -169,33 +168,23 @@ class LaneCall:
                 self._wait(end)
             if end.forward:
                 which = f"message {i + 1} of {end.messages} of transfer {end.transfer}"
-                self.state.until(
-                    partial(self._has_arrived, end.transfer, i), f"{which}, to be sent on,"
-                )
+                there = partial(self._has_arrived, end.transfer, i)
+                self.state.until(there, f"{which}, to be sent on,")
             flight.make_room(end)
-            lo, hi = end.edge(i), end.edge(i + 1)
-            if end.buffer is None:
-                data = self.torch.zeros(hi - lo, dtype=self.torch.uint8)
-            elif not end.staged:
-                data = self.memory.view(end, lo, hi)
-            else:
-                data = flight.staging(end)[end.slot(i) : end.slot(i) + hi - lo]
-                if name == "send":
-                    self.memory.pack(end, lo, hi, data)
+            data = self.memory.message(end, i, name == "send", flight.staging(end)[end.slot(i) :])
             flight.add(end, i, data, post(data, end.peer))
         flight.drain()
 
     def _finish(self, name: str, end: HopEnd, message: int, data: torch.Tensor, work: Any) -> None:
         """Wait for a message that has been posted; what is received is put in place."""
-        would = "send" if name == "send" else "receive"
+        would, to = ("send", "to") if name == "send" else ("receive", "from")
         what = (
-            f"device {self.program.device} would {would} transfer {end.transfer} "
-            f"{'to' if name == 'send' else 'from'} device {end.peer} (step {end.step}, message "
-            f"{message + 1} of {end.messages})"
+            f"device {self.program.device} would {would} transfer {end.transfer} {to} device "
+            f"{end.peer} (step {end.step}, message {message + 1} of {end.messages})"
         )
         self.wire.finish(work, self.deadline, what)
         if name == "recv" and end.staged:
-            self.memory.unpack(end, end.edge(message), end.edge(message + 1), data)
+            self.memory.unpack(end, message, data)
         self.observe(name, end.step, message + 1)
         if name == "recv":
             with self.state.update():
@@ -204,7 +193,7 @@ class LaneCall:
                 self._complete(end)
 
     def _has_arrived(self, transfer: int, message: int) -> bool:
-        return self.state.arrived.get(transfer, 0) > message
+        return self.state.arrived[transfer] > message
 
     def _wait(self, end: HopEnd) -> None:
         """For the transfers that this one comes after."""
@@ -252,8 +241,9 @@ class InFlightWindow:
         """The memory of ``end``: one buffer for all hops that follow one another, else its own."""
         key = end.step if self._lane.in_turn else -1
         if key not in self._staging:
+            ends = [end] if self._lane.in_turn else self._lane.ends
+            most = max(other.staged for other in ends)
             torch, _ = torch_modules()
-            most = end.staged if self._lane.in_turn else max(e.staged for e in self._lane.ends)
             self._staging[key] = torch.empty(most, dtype=torch.uint8)
         return self._staging[key]
 

@@ -94,8 +94,7 @@ class EmulatedCluster(Pool):
         self.link = f"emulated {' and '.join(map(format_rate, self.rates_Bps))} NICs"
         self.probe: Probe | None = None
         """Measured on entry; None before, and for a cluster of one host."""
-        self.is_open = False
-        """Whether its ``with`` statement is under way."""
+        self.is_open = False  # whether its ``with`` statement is under way
 
     def __enter__(self) -> EmulatedCluster:
         need_namespaces()
@@ -138,14 +137,14 @@ class EmulatedCluster(Pool):
         if ring is None:
             return None
         measured = self.run(ring, repeats=5, warmup=2)
-        rate = min(self.cluster.host_nic_Bps[self.cluster.host_of(d)] for d in devices_of(ring))
-        piece = ring.nbytes // len(devices_of(ring))
-        share = (piece - BUCKET) / measured.min_s / rate
+        ends = devices_of(ring)
+        rate = _slowest_Bps(self.cluster, ends)
+        share = (ring.nbytes // len(ends) - BUCKET) / measured.min_s / rate
         probe = Probe(share, measured.environment["cpu_share"])
         if share < LEAST_SHARE:
             busy = "" if probe.cpu_share is None else f", the cores {probe.cpu_share:.0%} busy"
-            slower = [nic for nic in LADDER if parse_bandwidth(nic) < rate]
-            other = f"a slower nic (such as {', '.join(slower)}), " if slower else ""
+            slower = ", ".join(nic for nic in LADDER if parse_bandwidth(nic) < rate)
+            other = f"a slower nic (such as {slower}), " if slower else ""
             raise SlowError(
                 f"the NICs were to carry {format_rate(rate)} each, and carry "
                 f"{format_rate(share * rate)} when all are at work{busy}; use {other}fewer "
@@ -176,6 +175,10 @@ def emulation_of(cluster: Cluster, devices: Sequence[int]) -> EmulatedCluster:
     )
 
 
+def _slowest_Bps(cluster: Cluster, devices: Iterable[int]) -> float:
+    return min(cluster.host_nic_Bps[cluster.host_of(device)] for device in devices)
+
+
 def _ring(cluster: Cluster, devices: Sequence[int]) -> Plan | None:
     """From one device at every NIC to such a device on another host; None for a single host.
 
@@ -190,38 +193,26 @@ def _ring(cluster: Cluster, devices: Sequence[int]) -> Plan | None:
     if not shift:
         return None
     ends = [device for near in by_host.values() for device in near[:shift]]
-    rate = min(cluster.host_nic_Bps[cluster.host_of(d)] for d in ends)
-    piece = max(int(_PROBE_S * rate), _PROBE_BUCKETS * BUCKET)
+    piece = max(int(_PROBE_S * _slowest_Bps(cluster, ends)), _PROBE_BUCKETS * BUCKET)
     src, dst = (Layout(Mesh(ids), "S0") for ids in (ends, ends[shift:] + ends[:shift]))
     task = ReshardingTask((piece * len(ends),), "uint8", src, dst, cluster)
     return plan(task, "send_recv", scheduler="naive")
 
 
-class LaunchTarget(NamedTuple):
-    """Somewhere to start processes."""
-
-    pool: Callable[[Cluster, Sequence[int]], Pool] | None = None
-    """Makes the pool of the listed devices for plans on a cluster; it starts nothing before it is
-    used. Its ``cluster``, if it has one, takes the place of the one given. Pools also train
-    pipelines, and measure figures."""
-    run: Callable[[Plan, int, int, float, int], Measurement] | None = None
-    """Carries out a plan where there is no pool: (plan, repeats, warmup, timeout_s, seed)."""
-
-
-LAUNCH_TARGETS = {
-    "local": LaunchTarget(pool=lambda cluster, devices: Pool(devices)),
-    "emulated": LaunchTarget(pool=emulation_of),
-    "torchrun": LaunchTarget(run=run_torchrun),
+POOL_TARGETS: dict[str, Callable[[Cluster, Sequence[int]], Pool]] = {
+    "local": lambda cluster, devices: Pool(devices),
+    "emulated": emulation_of,
 }
-POOL_TARGETS = tuple(name for name, target in LAUNCH_TARGETS.items() if target.pool is not None)
-"""Where there is a pool: to train in, and to measure figures."""
+"""Where there is a pool, to train in and to measure figures: what makes that of the listed devices.
+
+It starts nothing before it is used. Its ``cluster``, if any, takes the place of the one given."""
+LAUNCH_TARGETS = (*POOL_TARGETS, "torchrun")
+"""Where a plan can be carried out."""
 
 
 def open_pool(where: str, cluster: Cluster, devices: Sequence[int]) -> Pool:
     """The pool of one of ``POOL_TARGETS``, to be used in a ``with`` statement."""
-    make = LAUNCH_TARGETS[check_choice("place to run (where)", where, POOL_TARGETS)].pool
-    assert make is not None
-    return make(cluster, devices)
+    return POOL_TARGETS[check_choice("place to run (where)", where, POOL_TARGETS)](cluster, devices)
 
 
 def run(
@@ -243,9 +234,9 @@ def run(
 
     A sweep of plans is faster on one ``Pool`` or ``EmulatedCluster``.
     """
-    target = LAUNCH_TARGETS[check_choice("place to run (where)", where, LAUNCH_TARGETS)]
+    check_choice("place to run (where)", where, LAUNCH_TARGETS)
     checked = check_run(plan, repeats, warmup, timeout_s, seed)
-    if target.run is not None:
-        return target.run(plan, *checked)
+    if where == "torchrun":
+        return run_torchrun(plan, *checked)
     with open_pool(where, plan.cluster, devices_of(plan)) as pool:
         return pool.run(plan, *checked)

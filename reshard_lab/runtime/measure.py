@@ -77,12 +77,8 @@ class Measurement(Timed):
 
     def to_dict(self) -> dict[str, Any]:
         """All fields and the figures derived from them, for JSON."""
-        return asdict(self) | {
-            "median_s": self.median_s,
-            "min_s": self.min_s,
-            "spread": self.spread,
-            "bandwidth_Bps": self.bandwidth_Bps,
-        }
+        derived = ("median_s", "min_s", "spread", "bandwidth_Bps")
+        return asdict(self) | {name: getattr(self, name) for name in derived}
 
     def __repr__(self) -> str:
         checked = "verified" if self.verified else "not verified"
@@ -116,16 +112,17 @@ def measurement(
 def to_frame(measurements: Iterable[Measurement]) -> pd.DataFrame:
     """One row a measurement; the environment's entries are columns of their own."""
     pd = need("pandas", "notebooks", "a table of measurements")
-    rows = []
-    for measured in measurements:
-        row = measured.to_dict()
-        rows.append(row | row.pop("environment"))
-    return pd.DataFrame(rows)
+    rows = [measured.to_dict() for measured in measurements]
+    return pd.DataFrame([row | row.pop("environment") for row in rows])
 
 
 def environment(where: str, backend: str, link: str, torch_version: str) -> dict[str, Any]:
     """The stamp on every measurement. ``link``: what the bytes went over, in words."""
     cores = available_cores()
+    try:
+        installed = version("reshard-lab")
+    except PackageNotFoundError:
+        installed = "not installed"
     return {
         "where": where,
         "backend": backend,
@@ -135,7 +132,7 @@ def environment(where: str, backend: str, link: str, torch_version: str) -> dict
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": torch_version,
-        "reshard_lab": _version(),
+        "reshard_lab": installed,
         "commit": _commit(),
     }
 
@@ -174,20 +171,10 @@ def cpu_share(spans: Iterable[Sequence[float] | None]) -> float | None:
 
 @lru_cache(maxsize=1)
 def _cpu() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def _version() -> str:
-    try:
-        return version("reshard-lab")
-    except PackageNotFoundError:
-        return "not installed"
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
 
 
 @lru_cache(maxsize=1)

@@ -199,8 +199,7 @@ def refused() -> str | None:
 
 def need_namespaces() -> None:
     """Raise, saying why, where a network cannot be emulated."""
-    reason = refused()
-    if reason is not None:
+    if (reason := refused()) is not None:
         raise ReshardError(
             f"this machine does not let you emulate a cluster: {reason}; use where='local', which "
             "runs the same processes over loopback, without limits of rate"

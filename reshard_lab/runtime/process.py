@@ -47,8 +47,7 @@ class LineReader:
     """Messages from the read end of a pipe."""
 
     def __init__(self, fd: int) -> None:
-        self.fd = fd
-        self.rest = b""
+        self.fd, self.rest = fd, b""
 
     def read(self) -> list[dict[str, Any]] | None:
         """The messages that one read completes, maybe none yet; None at the end of the pipe."""
@@ -82,8 +81,7 @@ class Progress:
     def begin(self, rank: int, repeat: int) -> None:
         """A repeat begins on this rank."""
         at = rank * _FIELDS
-        for i in range(1, _FIELDS):
-            self._cells[at + i] = 0
+        self._cells[at + 1 : at + _FIELDS] = memoryview(bytes(4 * (_FIELDS - 1))).cast("i")
         self._cells[at] = repeat
 
     def note(self, rank: int, lane: str, step: int, done: int) -> None:

@@ -1,8 +1,7 @@
 """One device's part of a plan, compiled: where every byte lies, and what waits for what.
 
-Waiting across devices: a transfer that comes ``after`` others starts when each of them is complete
-at its last device. Where that is another device, it notifies the one that waits by a token (see
-``lanes.Tokens``); who notifies whom follows from the plan alone.
+A transfer that comes ``after`` others starts when each of them is complete at its last device,
+which notifies a device that waits by a token (``lanes.Tokens``): that follows from the plan alone.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
 from reshard_lab.planning.hops import Wait
 from reshard_lab.runtime.arrays import RankPieces, bytes_of
+from reshard_lab.runtime.calls import torch_modules
 from reshard_lab.transfer import IN_FLIGHT, Step, Transfer
 
 if TYPE_CHECKING:
@@ -100,15 +100,14 @@ class Lane(NamedTuple):
 
     def messages(self) -> Iterator[tuple[HopEnd, int]]:
         """(end, message) in order, the same at both ends."""
-        if self.in_turn:
-            yield from sorted(
-                ((end, i) for end in self.ends for i in range(end.messages)),
-                key=lambda m: (m[0].level, (m[1] + 0.5) / m[0].messages, m[0].transfer),
+        messages = ((end, i) for end in self.ends for i in range(end.messages))
+        if not self.in_turn:
+            return messages
+        return iter(
+            sorted(
+                messages, key=lambda m: (m[0].level, (m[1] + 0.5) / m[0].messages, m[0].transfer)
             )
-        else:
-            for end in self.ends:
-                for i in range(end.messages):
-                    yield end, i
+        )
 
 
 class Program(NamedTuple):
@@ -178,12 +177,9 @@ class Compiler:
     def _end(self, device: int, index: int, step: Step) -> HopEnd:
         plan = self.plan
         t = plan.transfers[step.transfer]
-        starts = device == t.path[0]
-        last = device == t.path[-1]
+        starts, last = device == t.path[0], device == t.path[-1]
         after = [(plan.transfers[o].path[-1], o) for o in t.after] if starts else []
-        buffer: BufferSlice | None = None
-        target: BufferSlice | None = None
-        staged = 0
+        buffer, target, staged = None, None, 0
         if step.op == "copy":
             buffer, _ = self._buffer(t, device, source=True)
             target, _ = self._buffer(t, device, source=False)
@@ -241,10 +237,11 @@ def start_of(inner: Box, outer: Box) -> int:
     return at
 
 
-class Memory:
+class PieceMemory:
     """Reads and writes payloads in the pieces of one device."""
 
-    def __init__(self, pieces: RankPieces) -> None:
+    def __init__(self, pieces: RankPieces, on: torch.device | None = None) -> None:
+        self.on = on
         sides = {"src": pieces.source, "dst": pieces.target}
         self.flat = {
             (side, task): bytes_of(tensor)
@@ -253,20 +250,31 @@ class Memory:
             if tensor is not None
         }
 
-    def view(self, end: HopEnd, lo: int, hi: int) -> torch.Tensor:
-        """Bytes ``lo`` to ``hi`` of a payload that is one run of memory."""
+    def zeros(self, nbytes: int) -> torch.Tensor:
+        """Bytes beside the pieces."""
+        torch, _ = torch_modules()
+        return torch.zeros(nbytes, dtype=torch.uint8, device=self.on)
+
+    def message(self, end: HopEnd, number: int, sends: bool, staging: torch.Tensor) -> torch.Tensor:
+        """The bytes of a message: of the piece, if they are one run of memory there, else of the
+        start of ``staging``, gathered if the message is to be sent.
+        """
+        lo, hi = end.edge(number), end.edge(number + 1)
         buffer = end.buffer
-        assert buffer is not None and buffer.offset is not None
-        return self.flat[buffer.side, buffer.task][buffer.offset + lo : buffer.offset + hi]
+        if buffer is None:
+            return self.zeros(hi - lo)
+        if not end.staged:
+            assert buffer.offset is not None
+            return self.flat[buffer.side, buffer.task][buffer.offset + lo : buffer.offset + hi]
+        data = staging[: hi - lo]
+        if sends:
+            for at, part in self._parts(buffer, lo, hi):
+                data[at : at + part.numel()].view(part.shape).copy_(part)
+        return data
 
-    def pack(self, end: HopEnd, lo: int, hi: int, into: torch.Tensor) -> None:
-        """Gather bytes ``lo`` to ``hi`` of a payload."""
-        for at, part in self._parts(end.buffer, lo, hi):
-            into[at : at + part.numel()].view(part.shape).copy_(part)
-
-    def unpack(self, end: HopEnd, lo: int, hi: int, data: torch.Tensor) -> None:
-        """Put bytes ``lo`` to ``hi`` of a payload where they belong."""
-        for at, part in self._parts(end.buffer, lo, hi):
+    def unpack(self, end: HopEnd, number: int, data: torch.Tensor) -> None:
+        """Put a staged message that was received where it belongs."""
+        for at, part in self._parts(end.buffer, end.edge(number), end.edge(number + 1)):
             part.copy_(data[at : at + part.numel()].view(part.shape))
 
     def copy(self, end: HopEnd) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.arrays import RankPieces, check_pieces
-from reshard_lab.runtime.batches import BatchCall, broadcast_groups, make_communicators
 from reshard_lab.runtime.calls import (
     Control,
     Deadline,
@@ -31,8 +30,8 @@ from reshard_lab.runtime.context import (
     resolve_rank,
 )
 from reshard_lab.runtime.lanes import LaneCall
-from reshard_lab.runtime.program import Compiler, Memory, Observer, Program
-from reshard_lab.runtime.rounds import Rounds, rounds_of
+from reshard_lab.runtime.program import Compiler, Observer, PieceMemory, Program
+from reshard_lab.runtime.rounds import BatchCall, Rounds, broadcast_groups, rounds_of
 
 
 def run_rank(
@@ -82,6 +81,7 @@ def run_rank(
     deadline = Deadline(timeout_s)
     context = resolve_rank(plan, group, ranks, carrier)
     pieces = check_pieces(plan, context.device, piece, out, context.on)
+    observe = observe or (lambda lane, step, done: None)
     handle = plan_group(plan, context, deadline).start(plan, context, pieces, deadline, observe)
     return handle if async_op else handle.wait()
 
@@ -164,23 +164,22 @@ class PlanGroup:
         context: RankContext,
         pieces: RankPieces,
         deadline: Deadline,
-        observe: Observer | None,
+        observe: Observer,
     ) -> Handle:
         """Carry the plan out when all earlier calls are over, on a thread of its own."""
-        program, memory = compiled(plan).program(plan, self.device), Memory(pieces)
+        program, memory = compiled(plan).program(plan, self.device), PieceMemory(pieces, context.on)
         self.calls += 1
         if context.carrier == "lanes":
-            number = self.calls
-            call = LaneCall(program, memory, self.wire, self.control, number, deadline, observe)
-            carry_out = call.run
+            wires = self.wire, self.control
+            carry_out = LaneCall(program, memory, *wires, self.calls, deadline, observe).run
         else:
             rounds = compiled(plan).rounds(plan, context.carrier)
             needed = broadcast_groups(rounds, context.rank_of)
-            if communicators_of(context.group).lack(needed):
+            communicators = communicators_of(context.group)
+            if communicators.lack(needed):
                 _await(self.last, deadline)
-                make_communicators(needed, context)
-            batches = BatchCall(rounds, program, memory, context, deadline, observe)
-            carry_out = batches.on_stream()
+                communicators.make_alone(needed, context)
+            carry_out = BatchCall(rounds, program, memory, context, deadline, observe).run
         handle = Handle(pieces.target if len(plan.tasks) > 1 else pieces.target[0])
         before, self.last = self.last, handle
 
@@ -258,7 +257,10 @@ def plan_group(plan: Plan, context: RankContext, deadline: Deadline) -> PlanGrou
 
 
 class CompiledPlan:
-    """What is worked out once a plan: that it is right, its digest, its devices' programs."""
+    """What is worked out once a plan: that it is right, its digest, its devices' programs.
+
+    It does not keep the plan: each method is given it.
+    """
 
     def __init__(self, plan: Plan) -> None:
         plan.verify()

@@ -1,30 +1,42 @@
-"""A plan as rounds of operations, for backends that carry out what they are given in order.
+"""Plans carried out in rounds, for backends that carry out in order what they are given (NCCL).
 
 NCCL knows no tags, and what is posted later does not overtake what was posted before. So the
 plan's messages are put into one order, known to all: each has a round, the same at both its ends,
 and a device works off its rounds one after another, what falls into one round together. Rounds
 keep the order of the lanes, a chain's messages follow one another through its devices, and what
 comes ``after`` a transfer that completes elsewhere waits for a token, a message of one byte.
-A plan without an order is put into one here. Pure bookkeeping on plain numbers.
+A plan without an order is put into one here. On a GPU the waits are waits of its stream, so that
+the processor runs ahead of it.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
 from reshard_lab.planning.hops import Waits
+from reshard_lab.runtime.calls import Deadline, LateError, finish, torch_modules
+from reshard_lab.runtime.context import RankContext, communicators_of
+from reshard_lab.runtime.program import Observer, PieceMemory, Program
 from reshard_lab.transfer import Transfer
+
+if TYPE_CHECKING:
+    import torch
 
 BATCH = 128
 """Most point-to-point operations of a device in one round."""
+_POLL_S = 50e-6
 
 
-class Op(NamedTuple):
+class RoundOp(NamedTuple):
     """One operation, of all devices that take part in it."""
 
     kind: str
@@ -37,8 +49,13 @@ class Op(NamedTuple):
     """Which of ``messages``."""
     messages: int
 
+    def __str__(self) -> str:
+        path = " -> ".join(map(str, self.devices))
+        which = f"message {self.message + 1} of {self.messages}"
+        return f"{self.kind} of transfer {self.transfer} {path} ({which})"
 
-Rounds = tuple[tuple[Op, ...], ...]
+
+Rounds = tuple[tuple[RoundOp, ...], ...]
 """By round; within one, in the order in which every device posts them."""
 
 
@@ -65,7 +82,7 @@ class _RoundBuilder:
             collective and len(t.path) > 2 and alone[t.stage] == 1 for t in plan.transfers
         ]
         self.staged = {end.transfer: end.nbytes for end in plan.staged_ends()}
-        self.rounds: list[list[Op]] = []
+        self.rounds: list[list[RoundOp]] = []
         self.free: Counter[tuple[int, str]] = Counter()  # first round in which a lane is free
         self.load: Counter[tuple[int, int]] = Counter()  # operations of a device in a round
         self.over: dict[int, int] = {}  # first round in which a transfer is complete
@@ -78,7 +95,7 @@ class _RoundBuilder:
             t = self.plan.transfers[number]
             if len(t.path) == 1:
                 at = self._ready(t)
-                self._put(at, Op("copy", t.id, t.path, 0, 1))
+                self._put(at, RoundOp("copy", t.id, t.path, 0, 1))
                 self.over[t.id] = at + 1
             elif self.broadcast[number]:
                 self._broadcast(t)
@@ -94,7 +111,7 @@ class _RoundBuilder:
         at = []
         for message in range(count):
             earliest = max(earliest, before[message] + 1 if before else 0)
-            op = Op("hop", t.id, (a, b), message, count)
+            op = RoundOp("hop", t.id, (a, b), message, count)
             at.append(self._put_within(earliest, op))
             earliest = at[-1] + 1
         self.hops[t.id, hop] = at
@@ -109,7 +126,7 @@ class _RoundBuilder:
         staged = self.staged.get(t.id, t.nbytes)
         count = -(-t.nbytes // staged)
         for message in range(count):
-            self._put(at + message, Op("broadcast", t.id, t.path, message, count))
+            self._put(at + message, RoundOp("broadcast", t.id, t.path, message, count))
         for lane in lanes:
             self.free[lane] = at + count
         self.over[t.id] = at + count
@@ -123,12 +140,12 @@ class _RoundBuilder:
                 ready = max(ready, self.over[other])
                 continue
             if (other, t.path[0]) not in self.known:
-                op = Op("token", other, (at, t.path[0]), 0, 1)
+                op = RoundOp("token", other, (at, t.path[0]), 0, 1)
                 self.known[other, t.path[0]] = self._put_within(self.over[other], op) + 1
             ready = max(ready, self.known[other, t.path[0]])
         return ready
 
-    def _put_within(self, earliest: int, op: Op) -> int:
+    def _put_within(self, earliest: int, op: RoundOp) -> int:
         """The first round from ``earliest`` on in which both ends may take one more operation."""
         while any(self.load[device, earliest] >= BATCH for device in op.devices):
             earliest += 1
@@ -137,7 +154,7 @@ class _RoundBuilder:
         self._put(earliest, op)
         return earliest
 
-    def _put(self, at: int, op: Op) -> None:
+    def _put(self, at: int, op: RoundOp) -> None:
         while len(self.rounds) <= at:
             self.rounds.append([])
         self.rounds[at].append(op)
@@ -158,3 +175,109 @@ class _RoundBuilder:
             )
         pairs = zip(hops.transfer[order].tolist(), hops.hop[order].tolist(), strict=True)
         return [pair for pair, row in zip(pairs, order, strict=True) if node[row] == row]
+
+
+def broadcast_groups(rounds: Rounds, rank_of: Mapping[int, int]) -> list[tuple[int, ...]]:
+    """The ranks of every broadcast, ascending, each set once, in one order for all."""
+    return sorted(
+        {
+            tuple(sorted(rank_of[d] for d in op.devices))
+            for ops in rounds
+            for op in ops
+            if op.kind == "broadcast"
+        }
+    )
+
+
+class BatchCall:
+    """One execution of the rounds of a plan, on the stream that is the caller's now."""
+
+    def __init__(
+        self,
+        rounds: Rounds,
+        program: Program,
+        memory: PieceMemory,
+        context: RankContext,
+        deadline: Deadline,
+        observe: Observer,
+    ) -> None:
+        self.torch, self.dist = torch_modules()
+        self.rounds, self.device = rounds, program.device
+        self.memory, self.context, self.deadline = memory, context, deadline
+        self.observe = observe
+        self.on_gpu = context.on.type == "cuda"
+        self.stream = self.torch.cuda.current_stream(context.on) if self.on_gpu else None
+        lanes = {"copy": program.copies, "send": program.sends, "recv": program.recvs}
+        self.hop_ends = {(lane, m.transfer): m for lane, ends in lanes.items() for m in ends}
+        self.staging = {
+            lane: memory.zeros(max((end.staged for end in ends), default=0))
+            for lane, ends in lanes.items()
+        }
+
+    def run(self) -> None:
+        """Until everything is done here; on whatever thread."""
+        with ExitStack() as stack:
+            if self.on_gpu:
+                stack.enter_context(self.torch.cuda.device(self.context.on))
+                stack.enter_context(self.torch.cuda.stream(self.stream))
+            for ops in self.rounds:
+                mine = [op for op in ops if self.device in op.devices]
+                if mine:
+                    self._round(mine)
+            if self.on_gpu:
+                self._await_gpu()
+
+    def _round(self, ops: list[RoundOp]) -> None:
+        after: list[Callable[[], None]] = []
+        posts = [self._post(op, after) for op in ops if op.kind in ("hop", "token")]
+        for op in ops:
+            if op.kind == "copy":
+                end = self.hop_ends["copy", op.transfer]
+                self.memory.copy(end)
+                self.observe("copy", end.step, 1)
+        works = self.dist.batch_isend_irecv(posts) if posts else []
+        works += [self._broadcast(op, after) for op in ops if op.kind == "broadcast"]
+        what = f"device {self.device}: {', '.join(map(str, ops))}"
+        for work in works:
+            # On the processor until the work is done; on a GPU its stream waits for that.
+            finish(work, None if self.on_gpu else self.deadline, what)
+        for then in after:
+            then()
+
+    def _post(self, op: RoundOp, after: list[Callable[[], None]]) -> Any:
+        """This device's end of a message, for a batch."""
+        sends = op.devices[0] == self.device
+        peer = self.context.rank_of[op.devices[1] if sends else op.devices[0]]
+        data = self.memory.zeros(1) if op.kind == "token" else self._message(sends, op, after)
+        post = self.dist.isend if sends else self.dist.irecv
+        return self.dist.P2POp(post, data, group=self.context.group, group_peer=peer)
+
+    def _broadcast(self, op: RoundOp, after: list[Callable[[], None]]) -> Any:
+        data = self._message(op.devices[0] == self.device, op, after)
+        ranks = tuple(sorted(self.context.rank_of[d] for d in op.devices))
+        root = ranks.index(self.context.rank_of[op.devices[0]])
+        group = communicators_of(self.context.group).groups[ranks]
+        return self.dist.broadcast(data, group=group, group_src=root, async_op=True)
+
+    def _message(self, sends: bool, op: RoundOp, after: list[Callable[[], None]]) -> torch.Tensor:
+        """The memory of one message; what is received scattered is put in place ``after``."""
+        lane = "send" if sends else "recv"
+        end = self.hop_ends[lane, op.transfer]._replace(messages=op.messages)
+        self.observe(lane, end.step, op.message)
+        data = self.memory.message(end, op.message, sends, self.staging[lane])
+        if end.staged and not sends:
+            after.append(partial(self.memory.unpack, end, op.message, data))
+        after.append(partial(self.observe, lane, end.step, op.message + 1))
+        return data
+
+    def _await_gpu(self) -> None:
+        """Until the GPU is done with all that it was given."""
+        event = self.torch.cuda.Event()
+        event.record()
+        while not event.query():
+            if self.deadline.left() <= 1e-3:
+                raise LateError(
+                    f"device {self.device}: the GPU is not done within "
+                    f"{self.deadline.timeout_s:g} s; another device may not have done its part"
+                )
+            time.sleep(_POLL_S)

@@ -10,7 +10,7 @@ import reshard_lab as rl
 from reshard_lab.runtime.arrays import check_pieces
 from reshard_lab.runtime.calls import Control, Deadline
 from reshard_lab.runtime.lanes import LaneCall, Tokens, TransferState
-from reshard_lab.runtime.program import Compiler, Memory
+from reshard_lab.runtime.program import Compiler, PieceMemory
 
 torch = pytest.importorskip("torch")
 EACH_WAY, WORDS = 48, 32  # 2 x 48 + 32 = 128
@@ -56,9 +56,10 @@ class Wire:
 def carried(plan, device, given):
     """What ``device`` had under way while it carried out its part."""
     wire = Wire()
-    memory = Memory(check_pieces(plan, device, given, None))
+    memory = PieceMemory(check_pieces(plan, device, given, None))
     control = SimpleNamespace(torch=torch, me=device, wire=Wire())
-    LaneCall(Compiler(plan).compile(device), memory, wire, control, 1, Deadline(20), None).run()
+    program = Compiler(plan).compile(device)
+    LaneCall(program, memory, wire, control, 1, Deadline(20), lambda *_: None).run()
     assert not +wire.under_way
     return wire
 

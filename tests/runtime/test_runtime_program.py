@@ -7,7 +7,7 @@ import reshard_lab as rl
 from reshard_lab.boxes import box_shape, box_volume, slices_within, span_boxes
 from reshard_lab.runtime.arrays import RankPieces, bytes_of, check_pieces
 from reshard_lab.runtime.context import devices_of
-from reshard_lab.runtime.program import Compiler, HopEnd, Memory
+from reshard_lab.runtime.program import Compiler, HopEnd, PieceMemory
 from reshard_lab.transfer import IN_FLIGHT, MESSAGE_BYTES
 from reshard_lab.units import ITEMSIZE
 from support.random_tasks import random_plan
@@ -52,26 +52,24 @@ def test_messages_lie_where_slicing_says(seed):
                     continue
                 tensors.append(torch.empty(box_shape(box), dtype=getattr(torch, task.dtype)))
                 bytes_of(tensors[-1]).copy_(torch.from_numpy(values))
-        memory = Memory(RankPieces(source, target))
+        memory = PieceMemory(RankPieces(source, target))
         for move in (*program.sends, *program.recvs):
             at = bytes_in_piece(plan, plan.transfers[move.transfer], move.buffer, device)
             assert len(at) == move.nbytes
             flat = memory.flat[move.buffer.side, move.buffer.task]
             for i in range(move.messages):
                 lo, hi = move.edge(i), move.edge(i + 1)
+                staging = torch.zeros(move.nbytes, dtype=torch.uint8)
+                data = memory.message(move, i, True, staging)
+                assert np.array_equal(data.numpy(), flat.numpy()[at[lo:hi]])
                 if move.buffer.offset is not None:
-                    view = memory.view(move, lo, hi)
-                    assert view.data_ptr() == flat.data_ptr() + at[lo]
-                    assert np.array_equal(view.numpy(), flat.numpy()[at[lo:hi]])
+                    assert data.data_ptr() == flat.data_ptr() + at[lo]
                     continue
-                into = torch.zeros(hi - lo, dtype=torch.uint8)
-                memory.pack(move, lo, hi, into)
-                assert np.array_equal(into.numpy(), flat.numpy()[at[lo:hi]])
                 before = flat.numpy().copy()
-                memory.unpack(move, lo, hi, torch.full((hi - lo,), 255, dtype=torch.uint8))
+                memory.unpack(move, i, torch.full((hi - lo,), 255, dtype=torch.uint8))
                 changed = np.flatnonzero(flat.numpy() != before)
                 assert np.array_equal(changed, np.sort(at[lo:hi]))
-                memory.unpack(move, lo, hi, into)
+                memory.unpack(move, i, data)
                 assert np.array_equal(flat.numpy(), before)
         for move in program.copies:
             from_at = bytes_in_piece(plan, plan.transfers[move.transfer], move.buffer, device)

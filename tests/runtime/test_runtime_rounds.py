@@ -7,12 +7,11 @@ from itertools import pairwise
 import pytest
 
 import reshard_lab as rl
-from reshard_lab.runtime import batches
 from reshard_lab.runtime.arrays import check_pieces
 from reshard_lab.runtime.calls import Deadline
 from reshard_lab.runtime.context import RankContext, communicators_of, devices_of
-from reshard_lab.runtime.program import Compiler, Memory
-from reshard_lab.runtime.rounds import BATCH, rounds_of
+from reshard_lab.runtime.program import Compiler, PieceMemory
+from reshard_lab.runtime.rounds import BATCH, BatchCall, broadcast_groups, rounds_of
 from support.random_tasks import random_plan
 from support.rounds import placed
 
@@ -227,7 +226,7 @@ def record(plan, rank, size, collective, patch):
         carrier = "broadcast" if collective else "chain"
         context = RankContext(group, {d: d for d in devices}, rank, carrier, on)
         for _ in range(2):
-            communicators_of(group).make(batches.broadcast_groups(rounds, context.rank_of), on)
+            communicators_of(group).make(broadcast_groups(rounds, context.rank_of), on)
             if rank in devices:
                 pieces = [
                     None
@@ -235,9 +234,9 @@ def record(plan, rank, size, collective, patch):
                     else torch.zeros([hi - lo for lo, hi in box], dtype=getattr(torch, t.dtype))
                     for t in plan.tasks
                 ]
-                memory = Memory(check_pieces(plan, rank, pieces, None, on))
+                memory = PieceMemory(check_pieces(plan, rank, pieces, None, on))
                 program = Compiler(plan).compile(rank)
-                batches.BatchCall(rounds, program, memory, context, Deadline(60), None).run()
+                BatchCall(rounds, program, memory, context, Deadline(60), lambda *_: None).run()
         return recorder
     finally:
         patch.undo()
