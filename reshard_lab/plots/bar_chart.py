@@ -105,7 +105,12 @@ def bar_chart_svg(bars: Sequence[ChartBar], labels: ChartLabels, alt: str) -> st
             y = bottom - max(bounds) * scale
             parts.append(_bound(x - 5, x + wide * len(methods) + 5, y))
     y = bottom + 22
-    parts += _panel_names(groups, step, y)
+    for name, items in itertools.groupby(enumerate(groups), lambda item: item[1][0]):
+        if name:  # of a panel: under its groups, with a line over it
+            first, *more = (i for i, _ in items)
+            ends = _LEFT + first * step + 6, _LEFT + (first + len(more) + 1) * step - 6
+            parts.append(svg.line(ends[0], y, ends[1], y, stroke_width=0.7))
+            parts.append(svg.label(sum(ends) / 2, y + 14, name, _SIZE, "middle"))
     y += 14 if any(panel for panel, _ in groups) else -4
     parts.append(svg.label((_LEFT + right) / 2, y + 16, labels.groups, _SIZE, "middle"))
     width = max(right + 20, 640.0, 24 + svg.text_width(labels.title) * 1.1)
@@ -195,16 +200,3 @@ def _legend(
         parts.append(svg.label(x + 22, y, name, _SIZE))
         x += wide
     return parts, y
-
-
-def _panel_names(groups: Sequence[tuple[str, str]], step: float, y: float) -> list[str]:
-    """The names of panels under their groups, with a line over each."""
-    parts: list[str] = []
-    numbered = itertools.groupby(enumerate(groups), lambda item: item[1][0])
-    for name, items in numbered:
-        positions = [i for i, _ in items]
-        if name:
-            left, right = _LEFT + positions[0] * step + 6, _LEFT + (positions[-1] + 1) * step - 6
-            parts.append(svg.line(left, y, right, y, stroke_width=0.7))
-            parts.append(svg.label((left + right) / 2, y + 14, name, _SIZE, "middle"))
-    return parts

@@ -143,9 +143,12 @@ def device_grid(
     y, right = top, 0.0
     for name, row in rows:
         for line_start in range(0, len(row), _CHIPS):
-            x = left
-            at = y + size[1] / 2
-            parts += _row_name(name if not line_start else "", shown, row, left - 8, at)
+            x, middle = left, y + size[1] / 2
+            if not line_start or len(shown.mesh) == 1:
+                words = f"row {name}" if name else ""
+                parts.append(svg.label(x - 8, middle, words, 11, "end"))
+                host = shown.host(row)
+                parts.append(svg.label(x - 8, middle + 14, host, 11, "end", fill=svg.GREY))
             for device in row[line_start : line_start + _CHIPS]:
                 if full:
                     parts += _card(shown, small, x, y, size, device, slices, index, lines[device])
@@ -228,30 +231,18 @@ def _card(
     for words in lines:
         at += 14
         parts.append(svg.label(middle, at, words, 10.5, "middle"))
-    notes = [_replicas(device, same, size[0]) if box in index else "empty", does]
-    for words, look in zip(notes, ({"font_style": "italic"}, {"font_weight": "bold"}), strict=True):
+    replicas = "empty" if box not in index else ""
+    if same[0] != device:
+        replicas = f"same as {same[0]}"
+    elif len(same) > 1:
+        replicas = f"also on {device_list(same[1:])}"
+        if svg.text_width(replicas, 10.5) > size[0] - 4:
+            replicas = f"and {len(same) - 1} others"
+    for words, look in ((replicas, {"font_style": "italic"}), (does, {"font_weight": "bold"})):
         if words:
             at += 14
             parts.append(svg.label(middle, at, words, 10.5, "middle", **look))
     return parts
-
-
-def _replicas(device: int, same: Sequence[int], room: float) -> str:
-    """What a card says of the other devices that hold its slice, in ``room`` pixels."""
-    if same[0] != device:
-        return f"same as {same[0]}"
-    if len(same) == 1:
-        return ""
-    words = f"also on {device_list(same[1:])}"
-    return words if svg.text_width(words, 10.5) <= room - 4 else f"and {len(same) - 1} others"
-
-
-def _row_name(name: str, shown: LayoutPanel, row: Sequence[int], x: float, y: float) -> list[str]:
-    """What ends at ``x``, left of a row: its place on the mesh, and its host if all share one."""
-    if not name and len(shown.mesh) > 1:
-        return []
-    host = svg.label(x, y + 14, shown.host(row), 11, "end", fill=svg.GREY)
-    return [svg.label(x, y, f"row {name}" if name else "", 11, "end"), host]
 
 
 def shape_text(sizes: Sequence[int]) -> str:

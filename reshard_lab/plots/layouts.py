@@ -130,12 +130,10 @@ def _draw(
     marked = shown.highlight.box if shown.highlight else None
     frame = plane(shape, axes, 250, 180, 44, tuple(lo for lo, _ in marked or ()))
     named = [(box, device_list(devices)) for box, devices in slices.items()]
-    tensor, complete = cut_up(frame, LEFT, _TOP, named, (12, 10, 9), marked)
+    tensor, complete = cut_up(frame, LEFT, _TOP, named, marked)
     parts = [svg.label(8, 22, shown.title, 14, font_weight="bold"), *tensor]
     bottom = _TOP + frame.height + 20
-    hidden = [
-        f"dim {d} = {frame.index(d)}" for d in range(len(shape)) if d not in axes and shape[d] > 1
-    ]
+    hidden = [f"dim {d} = {frame.at[d]}" for d, n in enumerate(shape) if d not in axes and n > 1]
     notes = [shown.highlight.words] if shown.highlight else []
     notes += ["drawn at " + ", ".join(hidden)] if hidden else []
     notes += [] if complete else ["some pieces are too small for their devices' numbers"]
@@ -153,17 +151,15 @@ def _draw(
 def _alt(panels: Sequence[LayoutPanel], shape: tuple[int, ...]) -> str:
     held = []
     for p in panels:
-        words = [_holding(devices, box_text(box)) for box, devices in slices_of(p.boxes).items()]
-        empty = slices_of(p.boxes, empty=True)
-        words += [_holding(ds, f"nothing, {box_text(box)}") for box, ds in empty.items()]
-        if p.highlight:
-            words.append(p.highlight.words)
+        slices, empty = slices_of(p.boxes), slices_of(p.boxes, empty=True)
+        words = [
+            f"{devices_text(ds)} {'holds' if len(ds) == 1 else 'hold'} "
+            f"{'' if box in slices else 'nothing, '}{box_text(box)}"
+            for box, ds in (slices | empty).items()
+        ]
+        words += [p.highlight.words] if p.highlight else []
         held.append(f"{p.title}: " + "; ".join(words))
     return f"Tensor of shape {shape_text(shape)}. " + ". ".join(held) + "."
-
-
-def _holding(devices: Sequence[int], what: str) -> str:
-    return f"{devices_text(devices)} {'holds' if len(devices) == 1 else 'hold'} {what}"
 
 
 def mesh_text(shown: LayoutPanel) -> str:
@@ -198,11 +194,12 @@ def mesh_text(shown: LayoutPanel) -> str:
     return "\n".join(lines)
 
 
-def side_by_side(left: str, right: str, gap: int = 6) -> str:
+def side_by_side(left: str, right: str) -> str:
     """Two blocks of text next to each other, or below each other where that is too wide."""
     one, two = left.splitlines(), right.splitlines()
     wide = max(map(len, one))
-    if wide + gap + max(map(len, two)) > TEXT_WIDTH:
+    wide += 6
+    if wide + max(map(len, two)) > TEXT_WIDTH:
         return f"{left}\n\n{right}"
     pairs = itertools.zip_longest(one, two, fillvalue="")
-    return "\n".join(f"{a:<{wide + gap}}{b}".rstrip() for a, b in pairs)
+    return "\n".join(f"{a:<{wide}}{b}".rstrip() for a, b in pairs)

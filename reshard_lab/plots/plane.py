@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reshard_lab.boxes import Box, box_volume
 from reshard_lab.errors import ReshardError, check_int, check_type
@@ -27,12 +27,8 @@ class Plane:
     """The dimensions drawn, down and across; one or none for tensors of fewer than two."""
     width: float
     height: float
-    at: tuple[int, ...] = ()
-    """Index of the plane in every dimension (those drawn do not count); none given = all 0."""
-
-    def index(self, dim: int) -> int:
-        """Where the plane lies in a dimension that is not drawn."""
-        return self.at[dim] if self.at else 0
+    at: tuple[int, ...]
+    """Index of the plane in every dimension; those drawn do not count."""
 
     @property
     def rows(self) -> int:
@@ -60,7 +56,7 @@ class Plane:
     def meets(self, box: Box) -> bool:
         """Whether any element of ``box`` lies in the plane."""
         hidden = ((d, edges) for d, edges in enumerate(box) if d not in self.axes)
-        return box_volume(box) > 0 and all(lo <= self.index(d) < hi for d, (lo, hi) in hidden)
+        return box_volume(box) > 0 and all(lo <= self.at[d] < hi for d, (lo, hi) in hidden)
 
 
 def plane(
@@ -71,25 +67,25 @@ def plane(
     unit: float,
     at: tuple[int, ...] = (),
 ) -> Plane:
-    """The plane at index ``at``, fitted into ``width`` × ``height``.
+    """The plane at index ``at`` (none given = all 0), fitted into ``width`` × ``height``.
 
     An element is at most ``unit`` wide. Proportions are kept for few elements, and up to 2 to 1
     for many.
     """
-    rough = Plane(shape, axes, width, height)
+    rough = Plane(shape, axes, width, height, at or (0,) * len(shape))
     rows, columns = max(rough.rows, 1), max(rough.columns, 1)
     if rows <= _CELLS and columns <= _CELLS:
         side = min(unit, width / columns, height / rows)
-        return Plane(shape, axes, max(side * columns, 24.0), max(side * rows, 24.0), at)
+        return replace(rough, width=max(side * columns, 24.0), height=max(side * rows, 24.0))
     aspect = min(max(columns / rows, 0.5), 2.0)
     wide = min(width, height * aspect)
-    return Plane(shape, axes, wide, wide / aspect, at)
+    return replace(rough, width=wide, height=wide / aspect)
 
 
 def choose_axes(
     shape: tuple[int, ...], boxes: Iterable[Box], axes: Sequence[int] | None
 ) -> tuple[int, ...]:
-    """The dimensions to draw: ``axes`` if given, else the two that are cut into most pieces.
+    """The dimensions to draw: ``axes`` if given, else the two that are cut into most parts.
 
     Ties go to the lower dimension; the lower one runs down the page.
     """
@@ -117,12 +113,11 @@ def cut_up(
     x: float,
     y: float,
     slices: Sequence[tuple[Box, str]],
-    sizes: Sequence[float],
-    marked: Box | None = None,
+    marked: Box | None,
 ) -> tuple[list[str], bool]:
     """The whole plane in its slices, each coloured by its place in ``slices`` and labelled.
 
-    A label takes the largest of ``sizes`` that fits, upright if it must. Also returns whether
+    A label takes the largest of three sizes that fits, upright if it must. Also returns whether
     every slice got one. A ``marked`` box is outlined, and labels keep clear of the line.
     """
     parts = [svg.rect(x, y, frame.width, frame.height, fill="none", stroke=svg.INK)]
@@ -132,7 +127,7 @@ def cut_up(
     for index, (box, words) in enumerate(slices):
         if frame.meets(box):
             rect = frame.rect(box, x, y)
-            name = _fitted(words, rect, index, sizes, line)
+            name = _fitted(words, rect, index, line)
             parts.append(svg.cell(*rect, index))
             names += name
             complete = complete and bool(name)
@@ -175,16 +170,14 @@ def piece(frame: Plane, x: float, y: float, box: Box, index: int) -> list[str]:
     return parts
 
 
-def _fitted(
-    words: str, cell: PageRect, index: int, sizes: Sequence[float], line: PageRect | None
-) -> list[str]:
+def _fitted(words: str, cell: PageRect, index: int, line: PageRect | None) -> list[str]:
     """``words`` in a cell at the largest size that fits, in its middle if they can; or nothing.
 
     They keep clear of an outline at ``line``; where there is no room beside it they stand on it,
     on a plate in the colour of the cell.
     """
     _, _, wide, high = cell
-    for size in sizes:
+    for size in (12, 10, 9):
         length = svg.text_width(words, size) + 4
         turned = not (length <= wide and size + 1 <= high)
         if turned and (length > high or size + 1 > wide):
@@ -223,15 +216,16 @@ def _ticks(frame: Plane, x: float, y: float, boxes: Sequence[Box]) -> list[str]:
     parts = []
     across, down = frame.element
     if frame.axes:
-        edges = _spaced(boxes, frame.axes[-1], frame.columns, across, across=True)
+        axis = frame.axes[-1]
+        edges = _spaced(boxes, axis, frame.columns, across, across=True)
         parts += [svg.label(x + e * across, y - 4, str(e), 10, "middle") for e in edges]
-        parts.append(svg.label(x + frame.width / 2, y - 18, f"dim {frame.axes[-1]}", 11, "middle"))
+        parts.append(svg.label(x + frame.width / 2, y - 18, f"dim {axis}", 11, "middle"))
     if len(frame.axes) == 2:
-        edges = _spaced(boxes, frame.axes[0], frame.rows, down, across=False)
+        axis = frame.axes[0]
+        edges = _spaced(boxes, axis, frame.rows, down, across=False)
         parts += [svg.label(x - 4, y + e * down + 3.5, str(e), 10, "end") for e in edges]
         at = x - 10 - svg.text_width(str(frame.rows), 10), y + frame.height / 2
-        name = f"dim {frame.axes[0]}"
-        parts.append(svg.label(*at, name, 11, "middle", transform=svg.upright(*at)))
+        parts.append(svg.label(*at, f"dim {axis}", 11, "middle", transform=svg.upright(*at)))
     return parts
 
 

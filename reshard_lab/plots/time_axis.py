@@ -71,8 +71,7 @@ class TimeScale(NamedTuple):
             x = self.x(time_s)
             parts.append(svg.line(x, y, x, y + 4))
             parts.append(svg.label(x, y + 17, format_seconds(time_s), SIZE, "middle"))
-        parts.append(svg.label(self.left + self.width / 2, y + 34, "time", SIZE, "middle"))
-        return parts
+        return [*parts, svg.label(self.left + self.width / 2, y + 34, "time", SIZE, "middle")]
 
     def grid(self, top: float, bottom: float) -> list[str]:
         """Faint lines up from the ticks."""
