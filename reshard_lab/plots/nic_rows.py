@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from reshard_lab.plots import svg
@@ -123,19 +123,16 @@ def _bound_and_end(plan: NicRows, scale: TimeScale, top: float, bottom: float) -
     dashes = {"stroke_dasharray": "5 3", "stroke_width": "1.5"}
     parts = [svg.line(bound, top - 8, bound, bottom + 4, **dashes)]
     parts.append(svg.line(end, top - 8, end, bottom + 4))
-    bound_words = f"bound {format_seconds(plan.bound_s)}"
-    end_words = f"end {format_seconds(plan.end_s)}"
-    bound_wide, end_wide = (svg.text_width(words, SIZE) for words in (bound_words, end_words))
-    # The bound's words stand left of its line, or right of it where there is no room.
-    if bound - bound_wide - 3 >= 0:
-        parts.append(svg.label(bound - 3, y, bound_words, SIZE, "end"))
-    else:
-        parts.append(svg.label(bound + 3, y, bound_words, SIZE))
+    words = f"bound {format_seconds(plan.bound_s)}"
+    wide = svg.text_width(words, SIZE)
+    # Words stand left of their line, or right of it where there is no room.
+    at, anchor = (bound - 3, "end") if bound - wide - 3 >= 0 else (bound + 3, "start")
+    parts.append(svg.label(at, y, words, SIZE, anchor))
     if plan.end_s > plan.bound_s * (1 + 1e-9):
-        if end - bound > bound_wide + end_wide + 12:
-            parts.append(svg.label(end - 3, y, end_words, SIZE, "end"))
-        else:
-            parts.append(svg.label(end + 3, y, end_words, SIZE))
+        words = f"end {format_seconds(plan.end_s)}"
+        wide += svg.text_width(words, SIZE) + 12
+        at, anchor = (end - 3, "end") if end - bound > wide else (end + 3, "start")
+        parts.append(svg.label(at, y, words, SIZE, anchor))
     return parts
 
 
@@ -148,43 +145,35 @@ def joined(
     was needed: bars of one task that touch are one in any case.
     """
     least = 0.0
-    exact = [_join(row, least) for row in rows]
-    fewer = [row if _lanes(row)[1] <= _LANES else _union(row) for row in exact]
+
+    def near(last: TaskSpan, span: TaskSpan) -> bool:
+        touches = abs(span.start - last.end) <= least or span.start == last.end
+        short = max(last.end - last.start, span.end - span.start) < least
+        return touches and (last.task == span.task or short)
+
+    def overlap(last: TaskSpan, span: TaskSpan) -> bool:
+        return span.start < last.end
+
+    exact = [_run_together(row, near) for row in rows]
+    fewer = [row if _lanes(row)[1] <= _LANES else _run_together(row, overlap) for row in exact]
     while sum(map(len, fewer)) > most and least < longest:
         least = 2 * least or longest / 4096
-        fewer = [_join(row, least) for row in fewer]
+        fewer = [_run_together(row, near) for row in fewer]
     return fewer, fewer != exact
 
 
-def _join(row: list[TaskSpan], least: float) -> list[TaskSpan]:
-    """Bars of one task that touch are one; so are neighbours shorter than ``least``."""
+def _run_together(
+    row: list[TaskSpan], belong: Callable[[TaskSpan, TaskSpan], bool]
+) -> list[TaskSpan]:
+    """The bars of a row, those that ``belong`` to the one before as one with it."""
     spans: list[TaskSpan] = []
     for span in sorted(row):
-        if spans:
-            last = spans[-1]
-            touches = abs(span.start - last.end) <= least or span.start == last.end
-            short = max(last.end - last.start, span.end - span.start) < least
-            if touches and (last.task == span.task or short):
-                spans[-1] = _merged(last, span)
-                continue
-        spans.append(span)
-    return spans
-
-
-def _union(row: list[TaskSpan]) -> list[TaskSpan]:
-    """Bars that overlap as one."""
-    spans: list[TaskSpan] = []
-    for span in sorted(row):
-        if spans and span.start < spans[-1].end:
-            spans[-1] = _merged(spans[-1], span)
+        if spans and belong(spans[-1], span):
+            start, end, task = spans[-1]
+            spans[-1] = TaskSpan(start, max(end, span.end), task if task == span.task else MIXED)
         else:
             spans.append(span)
     return spans
-
-
-def _merged(one: TaskSpan, later: TaskSpan) -> TaskSpan:
-    task = one.task if one.task == later.task else MIXED
-    return TaskSpan(one.start, max(one.end, later.end), task)
 
 
 def _lanes(spans: Sequence[TaskSpan]) -> tuple[list[int], int]:

@@ -246,19 +246,17 @@ def _numbers(
     look: int,
 ) -> list[str]:
     """What stands on bars with room for it, on plates where a hatch would cross."""
-    size = _FONTS[high]
-    fitting = [
-        (x + wide / 2, words, svg.text_width(words, size))
-        for (x, wide), words in zip(boxes, texts, strict=True)
-        if svg.text_width(words, size) + _MARGIN <= wide
-    ]
-    plates = "".join(
-        _box(x - wide / 2, y + (high - size - 1) / 2, wide, size + 1) for x, _, wide in fitting
-    )
-    parts = [svg.path(plates, fill=svg.fill(look))] if plates and svg.hatch(look) else []
-    ink, at = svg.ink_on(svg.fill(look)), y + high / 2 + 0.36 * size
-    labels = (svg.label(x, at, words, size, "middle", fill=ink) for x, words, _ in fitting)
-    return [*parts, *labels]
+    size, ink = _FONTS[high], svg.ink_on(svg.fill(look))
+    plates, labels = "", []
+    for (x, wide), words in zip(boxes, texts, strict=True):
+        room = svg.text_width(words, size)
+        if room + _MARGIN <= wide:
+            middle, centre = x + wide / 2, y + high / 2
+            plates += _box(middle - room / 2, centre - (size + 1) / 2, room, size + 1)
+            words_at = middle, centre + 0.36 * size
+            labels.append(svg.label(*words_at, words, size, "middle", fill=ink))
+    plated = plates and svg.hatch(look)
+    return [svg.path(plates, fill=svg.fill(look)), *labels] if plated else labels
 
 
 def _box(x: float, y: float, wide: float, high: float) -> str:

@@ -122,13 +122,12 @@ def _read_traffic(plans: Plan | Traffic | Mapping[str, Plan | Traffic]) -> dict[
     for name, one in named.items():
         if not isinstance(one, Traffic):
             one = traffic(check_type(f"plan {short(name)}" if name else "plan", one, Plan))
-        shown[str(name)] = one
-    for name, t in shown.items():
-        if len(t.hosts) > MOST_HOSTS:
+        if len(one.hosts) > MOST_HOSTS:
             raise ReshardError(
                 f"a traffic matrix shows up to {MOST_HOSTS} hosts, but {name or 'the plan'} has "
-                f"{len(t.hosts)}; use traffic(plan).to_frame() instead"
+                f"{len(one.hosts)}; use traffic(plan).to_frame() instead"
             )
+        shown[str(name)] = one
     return shown
 
 
@@ -136,13 +135,11 @@ def _traffic_svg(shown: Mapping[str, Traffic], alt: str) -> str:
     crossing = [n for t in shown.values() for (a, b), n in t.nbytes.items() if a != b]
     most = max(crossing, default=0)
     parts: list[str] = []
-    x = y = wide = 0.0
-    row_high = 0.0
+    x = y = wide = row_high = 0.0
     for name, t in shown.items():
         across, high, drawn = _matrix(name, t, most)
         if x and x + _GAP + across > _PAGE:
-            x, y = 0.0, y + row_high + 12
-            row_high = 0.0
+            x, y, row_high = 0.0, y + row_high + 12, 0.0
         x += _GAP if x else 0.0
         parts.append(svg.moved(x, y, drawn))
         x += across
@@ -217,10 +214,10 @@ def _busiest(t: Traffic) -> str:
         return "Nothing crosses the network."
     sides = []
     for side, does in (("tx", "sends"), ("rx", "takes in")):
-        hosts = [load.host for load in t.bottlenecks if load.side == side]
+        hosts = sorted({load.host for load in t.bottlenecks if load.side == side})
         if hosts:
-            plural = "hosts" if len(set(hosts)) > 1 else "host"
-            sides.append(f"what a NIC of {plural} {device_list(sorted(set(hosts)))} {does}")
+            plural = "s" * (len(hosts) > 1)
+            sides.append(f"what a NIC of host{plural} {device_list(hosts)} {does}")
     first = t.bottlenecks[0]
     return (
         f"Busiest: {' and '.join(sides)}, {format_bytes(first.nbytes)}: "

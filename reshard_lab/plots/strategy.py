@@ -165,8 +165,13 @@ def _part_bars(row: Sequence[MovingPart], per: int, gap_s: float) -> list[PartBa
 
 def _bars(bars: Sequence[PartBar], y: float, scale: TimeScale) -> list[str]:
     """One row; numbers stand in their bars, or beside those that are too short."""
+    groups: list[list[PartBar]] = []  # those that look like one line share their numbers
+    for bar in bars:
+        if groups and scale.x(bar.end_s) - scale.x(groups[-1][0].start_s) < 1.5:
+            groups[-1].append(bar)
+        else:
+            groups.append([bar])
     parts = []
-    groups = _together(bars, scale)
     free = scale.left
     for i, group in enumerate(groups):
         first, last = group[0], group[-1]
@@ -188,17 +193,6 @@ def _bars(bars: Sequence[PartBar], y: float, scale: TimeScale) -> list[str]:
             parts.append(svg.label(x - 2, base, words, _SIZE, "end"))
         free = x + wide
     return parts
-
-
-def _together(bars: Sequence[PartBar], scale: TimeScale) -> list[list[PartBar]]:
-    """Bars in groups: those that look like one line share their numbers."""
-    groups: list[list[PartBar]] = []
-    for bar in bars:
-        if groups and scale.x(bar.end_s) - scale.x(groups[-1][0].start_s) < 1.5:
-            groups[-1].append(bar)
-        else:
-            groups.append([bar])
-    return groups
 
 
 def _axis(timeline: Timeline, top: float, y: float, scale: TimeScale) -> list[str]:
