@@ -49,13 +49,16 @@ class Gantt:
         """How much of the makespan every NIC that is used lies idle, each way."""
         spans: dict[tuple[int, str], list[tuple[float, float]]] = {}
         for delivery in self.deliveries:
-            for nic, side in _sides(delivery):
-                spans.setdefault((nic, side), []).append((delivery.start_s, delivery.end_s))
-        total = self.makespan_s or 1.0
-        return tuple(
-            Idle(nic, side, max(0.0, 1 - _covered(spans[nic, side]) / total))
-            for nic, side in sorted(spans)
-        )
+            for port in delivery.nic_ports:
+                spans.setdefault(port, []).append((delivery.start_s, delivery.end_s))
+        idle = []
+        for port in sorted(spans):
+            busy = until = 0.0
+            for start, end in sorted(spans[port]):
+                busy += max(0.0, end - max(start, until))
+                until = max(until, end)
+            idle.append(Idle(*port, max(0.0, 1 - busy / (self.makespan_s or 1.0))))
+        return tuple(idle)
 
     def route_text(self, delivery: ScheduledDelivery) -> str:
         """By which NICs a delivery goes, in words."""
@@ -87,7 +90,7 @@ class Gantt:
         return frame.drop(columns="receivers")
 
     def __repr__(self) -> str:
-        nics = len({nic for delivery in self.deliveries for nic, _ in _sides(delivery)})
+        nics = len({nic for delivery in self.deliveries for nic, _ in delivery.nic_ports})
         return (
             f"Gantt({len(self.deliveries)} deliveries over {nics} NICs in "
             f"{format_seconds(self.makespan_s)}, bound {format_seconds(self.lower_bound_s)})"
@@ -106,21 +109,6 @@ def gantt(plan: PlanRecord) -> Gantt:
         boxes=tuple(box_text(unit.box) for unit in plan.unit_tasks),
         sizes=tuple(unit.nbytes for unit in plan.unit_tasks),
     )
-
-
-def _sides(d: ScheduledDelivery) -> list[tuple[int, str]]:
-    if d.sender_nic is None:
-        return []
-    return [(d.sender_nic, "tx"), *((nic, "rx") for nic in d.receiver_nics)]
-
-
-def _covered(spans: list[tuple[float, float]]) -> float:
-    """Time in which at least one of the spans lasts."""
-    total = until = 0.0
-    for start, end in sorted(spans):
-        total += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return total
 
 
 class NicLoad(NamedTuple):
@@ -211,14 +199,9 @@ def traffic(plan: PlanRecord) -> Traffic:
     for (nic, side), nbytes in sides.items():
         host = cluster.host_of_nic(nic)
         loads.append(NicLoad(host, nic, side, nbytes, nbytes / cluster.host_nic_Bps[host]))
-    taking_part = {
-        cluster.host_of(device)
-        for task in plan.tasks
-        for mesh in (task.src.mesh, task.dst.mesh)
-        for device in mesh.devices
-    }
+    meshes = [mesh for task in plan.tasks for mesh in (task.src.mesh, task.dst.mesh)]
     return Traffic(
-        tuple(sorted(taking_part)),
+        tuple(sorted({cluster.host_of(device) for mesh in meshes for device in mesh.devices})),
         {ends: between[ends] for ends in sorted(between) if between[ends]},
         tuple(sorted(loads)),
         plan.makespan_s,

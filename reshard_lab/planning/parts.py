@@ -61,9 +61,12 @@ class Parts:
         self.builder, self.cluster, self.parts = builder, builder.cluster, parts
         self.units, self.gateways = [unit for *_, unit in builder.units], gateways
         self.assignments = sorted(schedule.assignments, key=lambda a: a.start)
-        self.cuts = _cut_points(
-            schedule, [p.elements for p in parts], [self._grains(p) for p in parts]
-        )
+        ends: list[set[float]] = [set() for _ in parts]
+        for a in self.assignments:
+            ends[a.task].update((a.first, a.first + a.share))
+        self.cuts = [
+            _cut_points(x, p.elements, self._grains(p)) for x, p in zip(ends, parts, strict=True)
+        ]
         self.arrived: dict[tuple[int, int], list[Arrival]] = {}  # by unit task and host
         self.gathers: list[tuple[float, int, int]] = []  # (ready, unit task, host)
         self.sent: dict[int, Counter[int]] = {}  # elements by unit task and sender
@@ -220,24 +223,16 @@ def uses_gateways(cluster: Cluster, parts: Sequence[TaskPart], schedule: Schedul
     return relayed or not one_nic_a_host(cluster)
 
 
-def _cut_points(
-    schedule: Schedule, elements: Sequence[int], grains: Sequence[int]
-) -> list[dict[float, int]]:
-    """For every task, the element that each end of a share falls on, a multiple of its grain.
+def _cut_points(ends: Iterable[float], elements: int, grain: int) -> dict[float, int]:
+    """The element that each end of a share falls on, a multiple of ``grain``.
 
     Ends that differ by rounding alone fall on the same one.
     """
-    ends: list[set[float]] = [set() for _ in elements]
-    for a in schedule.assignments:
-        ends[a.task].update((a.first, a.first + a.share))
-    cuts: list[dict[float, int]] = []
-    for shares, count, grain in zip(ends, elements, grains, strict=True):
-        points: dict[float, int] = {}
-        before = 0.0
-        for x in sorted(shares):
-            if x - before > _SAME_CUT:
-                before = x
-            at = count if x >= 1 - _SAME_CUT else min(count, round(before * count / grain) * grain)
-            points[x] = at
-        cuts.append(points)
-    return cuts
+    points: dict[float, int] = {}
+    before = 0.0
+    for x in sorted(ends):
+        if x - before > _SAME_CUT:
+            before = x
+        at = min(elements, round(before * elements / grain) * grain)
+        points[x] = elements if x >= 1 - _SAME_CUT else at
+    return points

@@ -50,6 +50,12 @@ class ScheduledDelivery(NamedTuple):
     why: str
     """What it waits for, in words."""
 
+    @property
+    def nic_ports(self) -> list[tuple[int, str]]:
+        """The sides of NICs, ``"tx"`` or ``"rx"``, that it keeps busy."""
+        sent = [] if self.sender_nic is None else [(self.sender_nic, "tx")]
+        return [*sent, *((nic, "rx") for nic in self.receiver_nics)]
+
 
 class StagedEnd(NamedTuple):
     """One end of a hop whose data lies scattered in memory."""
@@ -65,11 +71,7 @@ class StagedEnd(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class PlanRecord:
-    """Ordered transfers that carry one or several tensors to their destination layouts.
-
-    ``makespan_s`` is the strategy's time for each task (latency and pipeline fill included) under
-    the schedule.
-    """
+    """The fields of a plan, and what follows from them; users hold a ``Plan``."""
 
     tasks: tuple[ReshardingTask, ...]
     strategy: str

@@ -175,14 +175,12 @@ def test_relays_work_in_batches_worth_it():
 
 
 def test_cuts_that_differ_by_rounding_fall_on_the_same_element():
-    problem = Problem([1.0], [(0, 1)], [(2,)])
     half = 0.5 + 1e-12  # of 5 elements: on either side of the middle of one
-    shares = (Assignment(0, 0, 0.0, 0.5, 0.5), Assignment(0, 1, 0.5, 1.0, 1 - half, half))
-    (points,) = _cut_points(Schedule("split", problem, shares, 1.0, None), [5], [1])
+    ends = {0.0, 0.5, half, 1.0}
+    points = _cut_points(ends, 5, 1)
     assert points[0.5] == points[half]
     assert (points[0.0], points[1.0]) == (0, 5)
-    (coarse,) = _cut_points(Schedule("split", problem, shares, 1.0, None), [40], [16])
-    assert coarse[0.5] == 16  # whole rows of 16
+    assert _cut_points(ends, 40, 16)[0.5] == 16  # whole rows of 16
 
 
 def test_parts_have_chunks_as_long_as_those_of_the_whole():
