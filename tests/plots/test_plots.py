@@ -250,7 +250,7 @@ def test_meshes_too_wide_for_a_terminal_are_listed_by_slice():
 
 
 def test_blocks_of_text_stand_side_by_side_if_they_fit():
-    assert side_by_side("a\nbb", "c\nd\ne", gap=1) == "a  c\nbb d\n   e"
+    assert side_by_side("a\nbb", "c\nd\ne") == "a       c\nbb      d\n        e"
     assert side_by_side("a" * 60, "b" * 60) == "a" * 60 + "\n\n" + "b" * 60
 
 
