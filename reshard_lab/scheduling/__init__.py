@@ -15,9 +15,9 @@ from reshard_lab.scheduling.schedule import (
     Sharing,
     certified,
     check,
-    idle_assignments,
     meets,
     span,
+    with_idle,
 )
 from reshard_lab.scheduling.split import split
 
@@ -65,7 +65,7 @@ def solve(
         return split(problem, budget, seed) if name == "split" else concurrent(problem, budget)
     if name in ("exact", "auto"):
         assignments, bound, notes = exact(problem, budget, seed)
-        assignments = idle_assignments(problem) + sorted(assignments, key=lambda a: a.start)
+        assignments = with_idle(problem, assignments)
     else:
         assignments, bound, notes = _by_the_paper(problem, name, budget, seed)
     return certified(name, problem, assignments, bound, "unsplit", notes)

@@ -21,7 +21,7 @@ from reshard_lab.scheduling.schedule import (
     Schedule,
     Sharing,
     certified,
-    idle_assignments,
+    with_idle,
 )
 from reshard_lab.scheduling.senders import one_sender_each
 from reshard_lab.strategies.phases import Chain
@@ -45,9 +45,7 @@ def concurrent(problem: Problem, budget: Budget) -> Schedule:
             load[nic] = load.get(nic, 0.0) + g.duration * len(g.tasks)
     flows = [EqualFlows(tuple((nic, 1.0) for nic in nics), tuple(f)) for nics, f in alike.items()]
     shared = share_ports(flows, budget)
-    assignments = idle_assignments(problem)
-    for g in dealt:
-        assignments += [Assignment(i, g.senders[0], 0.0, shared.ends[i], 1.0) for i in g.tasks]
+    moving = [Assignment(i, g.senders[0], 0.0, shared.ends[i], 1.0) for g in dealt for i in g.tasks]
     largest = max(load.values(), default=0.0)
     notes = [f"predicted under ideal max-min sharing; the largest load of a NIC is {largest:.6g}"]
     if shared.every > 1:
@@ -55,7 +53,7 @@ def concurrent(problem: Problem, budget: Budget) -> Schedule:
             f"to keep to {budget.limit_s:g} s, rates were worked out anew after every "
             f"{shared.every} ends of tasks only; what is freed in between lies idle"
         )
-    bound = problem.fluid_bound
+    assignments, bound = with_idle(problem, moving), problem.fluid_bound
     return certified("concurrent", problem, assignments, bound, None, notes, shared.sharing)
 
 

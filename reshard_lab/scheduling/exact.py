@@ -15,7 +15,8 @@ From cheap to dear, each stage only if the makespan does not meet the bound yet:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from reshard_lab.bounds import common_unit, round_up
@@ -30,7 +31,6 @@ from reshard_lab.scheduling.list_scheduling import (
     list_schedule,
     tables_of,
 )
-from reshard_lab.scheduling.openshop import colour_edges
 from reshard_lab.scheduling.problem import Budget, Group, Problem
 from reshard_lab.scheduling.schedule import Assignment, meets, span
 from reshard_lab.scheduling.senders import CHOICES_A_SECOND, balanced_equal, least_largest_load
@@ -82,6 +82,47 @@ def unit_open_shop(groups: Sequence[Group]) -> list[Assignment]:
         Assignment(task, g.senders[0], c * g.duration, (c + 1) * g.duration, 1.0)
         for (g, task), c in zip(tasks, colours, strict=True)
     ]
+
+
+def colour_edges(edges: Sequence[tuple[Hashable, Hashable]]) -> list[int]:
+    """A colour for every edge of a bipartite multigraph, as few as its largest degree (Koenig).
+
+    Edges that meet get different colours. An edge whose ends have no free colour in common gets
+    one by swapping two colours along the path that starts at its second end.
+
+    >>> colour_edges([("a", 0), ("a", 1), ("b", 0), ("b", 1)])
+    [0, 1, 1, 0]
+    """
+    degree = Counter(node for edge in edges for node in enumerate(edge))
+    free = dict.fromkeys(degree, (1 << max(degree.values(), default=0)) - 1)
+    held: dict[tuple[int, Hashable], dict[int, int]] = {node: {} for node in degree}
+    colour = [0] * len(edges)
+    for i, edge in enumerate(edges):
+        u, v = enumerate(edge)
+        common = free[u] & free[v]
+        if not common:
+            a, b = _lowest(free[u]), _lowest(free[v])
+            path, wanted = [v], a
+            while wanted in held[path[-1]]:
+                j = held[path[-1]][wanted]
+                wanted = colour[j] = b if wanted == a else a
+                side = 1 - path[-1][0]
+                path.append((side, edges[j][side]))
+            for node in path:
+                before = ((b, held[node].pop(a, None)), (a, held[node].pop(b, None)))
+                held[node].update({c: j for c, j in before if j is not None})
+            for node in (v, path[-1]):
+                free[node] ^= 1 << a | 1 << b
+            common = 1 << a
+        colour[i] = _lowest(common)
+        for node in (u, v):
+            held[node][colour[i]] = i
+            free[node] &= ~(1 << colour[i])
+    return colour
+
+
+def _lowest(bits: int) -> int:
+    return (bits & -bits).bit_length() - 1
 
 
 class _Search:

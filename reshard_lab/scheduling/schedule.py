@@ -112,9 +112,10 @@ SHARED_OUT = ("split", "concurrent")
 """Methods that do not keep to whole tasks sent one after another."""
 
 
-def idle_assignments(problem: Problem) -> list[Assignment]:
-    """The tasks that move nothing: all at time 0, from their lowest sender."""
-    return [Assignment(i, problem.senders[i][0], 0.0, 0.0, 1.0) for i in problem.idle]
+def with_idle(problem: Problem, moving: Iterable[Assignment]) -> list[Assignment]:
+    """``moving`` by start, after the tasks that move nothing: at 0, from their lowest sender."""
+    idle = [Assignment(i, problem.senders[i][0], 0.0, 0.0, 1.0) for i in problem.idle]
+    return idle + sorted(moving, key=lambda a: a.start)
 
 
 def span(assignments: Iterable[Assignment]) -> float:

@@ -7,20 +7,19 @@ cut into Q batches, and while batch q is forwarded, batch q + 1 is sent: (Q + 1)
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from reshard_lab.scheduling.list_scheduling import GroupTable, best_of_restarts, dispatch, tables_of
-from reshard_lab.scheduling.openshop import decompose
 from reshard_lab.scheduling.problem import Budget, Group, Problem
 from reshard_lab.scheduling.schedule import (
     Assignment,
     Schedule,
     certified,
-    idle_assignments,
     meets,
     span,
+    with_idle,
 )
 from reshard_lab.scheduling.senders import (
     VARIABLES_A_SECOND,
@@ -34,6 +33,12 @@ PERIODS = 32
 """Q: batches that relayed tasks are pipelined in."""
 _TICKS = 2**40
 """Ticks in the longest load of a period: shares are whole ticks, so sums are exact."""
+_Cell = tuple[int, ReceiverClass]
+"""A sender and a class of receivers."""
+_Node = tuple[int, Any]
+"""(0, a row or column of cells) or (1, the idle partner of one)."""
+_Graph = dict[_Node, dict[_Node, int]]
+_Partners = dict[_Node, _Node]
 
 
 def split(problem: Problem, budget: Budget, seed: int, periods: int = PERIODS) -> Schedule:
@@ -43,8 +48,8 @@ def split(problem: Problem, budget: Budget, seed: int, periods: int = PERIODS) -
     """
     bound, groups = problem.fluid_bound, problem.groups
     if not groups:
-        idle = idle_assignments(problem)
-        return certified("split", problem, idle, bound, "fluid", ["no task moves anything"])
+        notes = ["no task moves anything"]
+        return certified("split", problem, with_idle(problem, ()), bound, "fluid", notes)
     best = best_of_restarts(tables_of(groups), bound, budget.part(0.2), seed)
     notes = ["no task had to be cut"]
     if not meets(span(best), bound):
@@ -60,8 +65,7 @@ def split(problem: Problem, budget: Budget, seed: int, periods: int = PERIODS) -
                     best, notes = cut, [note]
         if budget.over:
             notes.append(f"the time limit of {budget.limit_s:g} s ended the search")
-    assignments = idle_assignments(problem) + sorted(best, key=lambda a: a.start)
-    return certified("split", problem, assignments, bound, "fluid", notes)
+    return certified("split", problem, with_idle(problem, best), bound, "fluid", notes)
 
 
 def _cut(
@@ -198,7 +202,7 @@ def _period(sends: list[_BatchSend], budget: Budget) -> tuple[list[_Run], int]:
 
     Cut short if the time runs out; the caller looks at the clock.
     """
-    queue: dict[tuple[int, ReceiverClass], deque[_BatchSend]] = {}
+    queue: dict[_Cell, deque[_BatchSend]] = {}
     for send in sends:
         queue.setdefault((send.sender, send.to), deque()).append(send)
     cells = {cell: sum(send.ticks for send in waiting) for cell, waiting in queue.items()}
@@ -227,3 +231,70 @@ def _period(sends: list[_BatchSend], budget: Budget) -> tuple[list[_Run], int]:
                 at += n
         now += phase
     return runs, now
+
+
+def decompose(cells: Mapping[_Cell, int]) -> Iterator[tuple[int, list[_Cell]]]:
+    """Phases (ticks, cells served side by side) that serve every cell for its ticks.
+
+    In a phase every row and column has at most one partner. The total is the largest row or
+    column sum, the least possible (after Birkhoff). Rows and columns are filled up to that sum with
+    idle cells, so that a perfect matching of what is left always exists; each phase takes one
+    whose smallest cell is within a factor of two of the largest possible, and keeps to the one
+    before where it can.
+
+    >>> for ticks, pairs in decompose({("a", 0): 2, ("b", 0): 1, ("b", 1): 2}):
+    ...     print(ticks, sorted(pairs))
+    2 [('a', 0), ('b', 1)]
+    1 [('b', 0)]
+    """
+    rows: Counter[int] = Counter()
+    columns: Counter[ReceiverClass] = Counter()
+    edges: list[tuple[_Node, _Node, int]] = []
+    for (a, b), ticks in cells.items():
+        rows[a] += ticks
+        columns[b] += ticks
+        edges += [((0, a), (0, b), ticks), ((1, b), (1, a), ticks)]
+    length = max([*rows.values(), *columns.values()], default=0)
+    edges += [((0, a), (1, a), length - total) for a, total in rows.items()]
+    edges += [((1, b), (0, b), length - total) for b, total in columns.items()]
+    left: _Graph = {}
+    for u, v, ticks in edges:
+        if ticks:
+            left.setdefault(u, {})[v] = ticks
+    least = max((ticks for _, _, ticks in edges), default=1)
+    right_of: _Partners = {}
+    left_of: _Partners = {}
+    done = 0
+    while done < length:
+        while not all(u in right_of or _augment(u, left, least, right_of, left_of) for u in left):
+            least = max(1, least // 2)
+        phase = min(left[u][v] for u, v in right_of.items())
+        yield phase, [(u[1], v[1]) for u, v in right_of.items() if u[0] == v[0] == 0]
+        done += phase
+        for u, v in list(right_of.items()):
+            left[u][v] -= phase
+            if left[u][v] < least:
+                del right_of[u], left_of[v]
+            if not left[u][v]:
+                del left[u][v]
+
+
+def _augment(
+    start: _Node, left: _Graph, least: int, right_of: _Partners, left_of: _Partners
+) -> bool:
+    """Match ``start`` along an alternating path (breadth first) of at least ``least`` ticks."""
+    came: dict[_Node, _Node] = {}
+    queue = [start]
+    for u in queue:
+        for v, ticks in left[u].items():
+            if ticks < least or v in came:
+                continue
+            came[v] = u
+            if v not in left_of:
+                end: _Node | None = v
+                while end is not None:
+                    u = came[end]
+                    right_of[u], left_of[end], end = end, u, right_of.get(u)
+                return True
+            queue.append(left_of[v])
+    return False

@@ -23,13 +23,13 @@ from reshard_lab.scheduling import (
 )
 from reshard_lab.scheduling.concurrent import _rates
 from reshard_lab.scheduling.configurations import generate, slot_schedule
+from reshard_lab.scheduling.exact import colour_edges
 from reshard_lab.scheduling.list_scheduling import (
     GroupTable,
     dispatch,
     insert_widest,
     list_schedule,
 )
-from reshard_lab.scheduling.openshop import colour_edges, decompose
 from reshard_lab.scheduling.problem import Budget
 from reshard_lab.scheduling.senders import (
     balanced_equal,
@@ -38,6 +38,7 @@ from reshard_lab.scheduling.senders import (
     receiver_classes,
     share_out,
 )
+from reshard_lab.scheduling.split import decompose
 
 relaxed = settings(max_examples=60)
 
