@@ -134,8 +134,8 @@ def test_explain_limits_its_list(capsys):
     ],
 )
 def test_meshes_are_placed_a_row_a_host(capsys, options, src, dst):
-    given = with_options(src_spec="RR", dst_spec="RR", **options)
-    data = json.loads(ask(capsys, "explain", *given, "--json"))
+    argv = with_options(src_spec="RR", dst_spec="RR", **options)
+    data = json.loads(ask(capsys, "explain", *argv, "--json"))
     assert data["source"]["mesh"] == src
     assert data["destination"]["mesh"] == dst
 
@@ -330,24 +330,24 @@ def test_ctrl_c_while_running_leaves_nothing_behind():
 
 def processes() -> list[tuple[int, int]]:
     """Every living process and its parent."""
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if fields[0] != "Z":
-            found.append((int(entry.name), int(fields[1])))
-    return found
+            pids.append((int(entry.name), int(fields[1])))
+    return pids
 
 
 def descendants(ancestor: int) -> set[int]:
     """Children of a process, their children, and so on."""
     living = processes()
-    found: set[int] = set()
-    while more := {pid for pid, parent in living if parent in found | {ancestor}} - found:
-        found |= more
-    return found
+    pids: set[int] = set()
+    while more := {pid for pid, parent in living if parent in pids | {ancestor}} - pids:
+        pids |= more
+    return pids
 
 
 def test_json_has_no_numbers_that_json_lacks():

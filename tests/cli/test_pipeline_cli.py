@@ -64,8 +64,8 @@ def test_compare_puts_the_papers_schedules_beside_it(capsys, tmp_path):
     argv = [*SMALL[:1], "--stages", "4", "--microbatches", "8", *TIMES, "--compare"]
     text = ask(capsys, *argv, "--csv", str(file), "--svg", str(tmp_path / "a.svg"))
     names = ["eager_1f1b", "1f1b, no overlap", "1f1b"]
-    found = re.findall(r"^(\S.*?)  +(\S+ ms) +(\d+)% ", text, flags=re.MULTILINE)
-    assert [name for name, _, _ in found] == names
+    rows = re.findall(r"^(\S.*?)  +(\S+ ms) +(\d+)% ", text, flags=re.MULTILINE)
+    assert [name for name, _, _ in rows] == names
     ends = {}
     with open(file, newline="") as opened:
         for row in csv.DictReader(opened):
@@ -74,9 +74,9 @@ def test_compare_puts_the_papers_schedules_beside_it(capsys, tmp_path):
     for name, schedule in zip(names, ("eager_1f1b", "1f1b", "1f1b"), strict=True):
         lists = pipeline.schedule(schedule, 4, 8)
         how = {"overlap": "no overlap" not in name}
-        made = pipeline.simulate(lists, "1ms", "2ms", "0.5ms", **how)
-        assert ends[name] == made.makespan_s
-    for name, shown, share in found:
+        timeline = pipeline.simulate(lists, "1ms", "2ms", "0.5ms", **how)
+        assert ends[name] == timeline.makespan_s
+    for name, shown, share in rows:
         assert shown == f"{1000 * ends[name]:.4g} ms"
         assert int(share) == round(100 * ends[name] / ends["eager_1f1b"])
     picture = (tmp_path / "a.svg").read_text()
@@ -118,12 +118,12 @@ def test_files_hold_every_event(capsys, tmp_path):
     assert f"table written to {table}" in text
     assert f"trace written to {trace}; open it at https://ui.perfetto.dev" in text
     lists = pipeline.schedule("eager_1f1b", 2, 2)
-    made = pipeline.simulate(lists, "1ms", "2ms", "0.5ms")
-    assert trace.read_text() == made.to_chrome_trace()
+    timeline = pipeline.simulate(lists, "1ms", "2ms", "0.5ms")
+    assert trace.read_text() == timeline.to_chrome_trace()
     with open(table, newline="") as opened:
         rows = list(csv.DictReader(opened))
     assert [(r["row"], r["op"], float(r["start_s"])) for r in rows] == [
-        (e.row, e.op, e.start_s) for e in made.events
+        (e.row, e.op, e.start_s) for e in timeline.events
     ]
 
 

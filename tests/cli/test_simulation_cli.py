@@ -38,15 +38,15 @@ def test_json_is_what_the_library_says(capsys, tmp_path):
     file, trace = tmp_path / "plan.json", tmp_path / "trace.json"
     assert main(["plan", *OPTIONS, "-o", str(file)]) == 0
     capsys.readouterr()
-    asked = ask(
+    text = ask(
         capsys, str(file), "--json", "--resolution", "fluid", "--trace", str(trace),
         "--core-oversubscription", "8",
     )  # fmt: skip
-    found = json.loads(asked)["simulation"]
+    simulation = json.loads(text)["simulation"]
     plan = rl.Plan.from_json(file)
     timeline = rl.simulate(plan, "fluid", core_oversubscription=8)
-    assert found["duration_s"] == timeline.duration_s > rl.simulate(plan).duration_s
-    assert found["resolution"] == "fluid"
-    assert found["transmissions"] == [row._asdict() for row in timeline]
-    assert [use["nic"] for use in found["nics"]] == [u.nic for u in timeline.nic_use()]
+    assert simulation["duration_s"] == timeline.duration_s > rl.simulate(plan).duration_s
+    assert simulation["resolution"] == "fluid"
+    assert simulation["transmissions"] == [row._asdict() for row in timeline]
+    assert [use["nic"] for use in simulation["nics"]] == [u.nic for u in timeline.nic_use()]
     assert trace.read_text() == timeline.to_chrome_trace()

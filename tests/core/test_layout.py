@@ -10,8 +10,8 @@ from support.reference_cases import read, row_major
 
 
 def boxes_as_lists(layout: rl.Layout, shape) -> list:
-    found = layout.boxes(shape)
-    return [[list(edge) for edge in found[d]] for d in sorted(found)]
+    boxes = layout.boxes(shape)
+    return [[list(edge) for edge in boxes[d]] for d in sorted(boxes)]
 
 
 @pytest.mark.parametrize("case", read("layouts_torch"), ids=lambda c: f"{c['mesh']}{c['shape']}")

@@ -58,9 +58,9 @@ def test_4_grid_to_flat():
     array = np.arange(16).reshape(4, 4)
     src, dst = on([[0, 1], [2, 3]], "S0S1"), on([0, 1, 2, 3], "S0R")
     assert reshard(array, src, dst) == {d: [array[d].tolist()] for d in range(4)}
-    found = units((4, 4), src, dst)
-    assert len(found) == 8
-    assert {tuple(hi - lo for lo, hi in u.box) for u in found} == {(1, 2)}
+    tasks = units((4, 4), src, dst)
+    assert len(tasks) == 8
+    assert {tuple(hi - lo for lo, hi in u.box) for u in tasks} == {(1, 2)}
 
 
 def test_5_a_permuted_mesh():
@@ -161,9 +161,9 @@ def test_28_fused_rows_cut_by_raw_rows():
 
 
 def test_36_bytes_pass_2_to_the_32():
-    found = units((131072, 131072), on([0, 1, 2, 3], "S0R"), on([4, 5, 6, 7], "RS0"))
-    assert len(found) == 16
-    assert sum(u.nbytes for u in found) == 2**36
+    tasks = units((131072, 131072), on([0, 1, 2, 3], "S0R"), on([4, 5, 6, 7], "RS0"))
+    assert len(tasks) == 16
+    assert sum(u.nbytes for u in tasks) == 2**36
 
 
 def test_39_no_receiver_or_no_sender():

@@ -53,8 +53,8 @@ def test_sender_load_equals_the_heaviest_set_of_senders(seed):
         for size in range(1, hosts + 1)
         for chosen in itertools.combinations(range(hosts), size)
     )
-    found = fluid_bound(work, allowed, [("target",)] * tasks, {**speed, "target": math.inf})
-    assert found == pytest.approx(expected, rel=1e-9)
+    bound = fluid_bound(work, allowed, [("target",)] * tasks, {**speed, "target": math.inf})
+    assert bound == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_chain_is_timed_link_by_link():

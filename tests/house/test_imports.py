@@ -54,22 +54,22 @@ def floors() -> dict[str, int]:
 
 def imported_modules(path: Path) -> set[str]:
     """Parts of reshard_lab that the file imports, at its top or in a function."""
-    found = set()
+    modules = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: import from reshard_lab by its full name"
             module = node.module or ""
             if module == "reshard_lab":
-                found |= {alias.name for alias in node.names}
+                modules |= {alias.name for alias in node.names}
             elif module.startswith("reshard_lab."):
-                found.add(module.split(".")[1])
+                modules.add(module.split(".")[1])
         elif isinstance(node, ast.Import):
-            found |= {
+            modules |= {
                 alias.name.split(".")[1]
                 for alias in node.names
                 if alias.name.startswith("reshard_lab.")
             }
-    return found
+    return modules
 
 
 RECORDS = {"Measurement", "TrainingRun", "to_frame"}
@@ -77,15 +77,15 @@ RECORDS = {"Measurement", "TrainingRun", "to_frame"}
 
 
 def test_pictures_and_explorers_import_nothing_that_runs():
-    found: list[str] = []
+    imported: list[str] = []
     package = ROOT / "reshard_lab"
     for path in (*package.glob("plots/*.py"), *package.glob("widgets/*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):
-                found += [f"{node.module}.{alias.name}" for alias in node.names]
+                imported += [f"{node.module}.{alias.name}" for alias in node.names]
             elif isinstance(node, ast.Import):
-                found += [alias.name for alias in node.names]
-    above = [name for name in found if re.match(r"reshard_lab\.(runtime|training)\b", name)]
+                imported += [alias.name for alias in node.names]
+    above = [name for name in imported if re.match(r"reshard_lab\.(runtime|training)\b", name)]
     assert {name.rpartition(".")[2] for name in above} == RECORDS
 
 

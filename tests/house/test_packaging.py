@@ -37,7 +37,7 @@ def requirements(extras: set[str]) -> dict[str, Requirement]:
 
 def pins() -> dict[str, Version]:
     """Version by canonical name, as constraints.txt pins it."""
-    found = {}
+    versions = {}
     for line in (ROOT / "constraints.txt").read_text().splitlines():
         text = line.partition("#")[0].strip()
         if not text:
@@ -45,9 +45,9 @@ def pins() -> dict[str, Version]:
         name, separator, version = text.partition("==")
         assert separator, f"constraints.txt: {line!r} is not of the form name==version"
         key = canonicalize_name(name)
-        assert key not in found, f"constraints.txt pins {key} twice"
-        found[key] = Version(version)
-    return found
+        assert key not in versions, f"constraints.txt pins {key} twice"
+        versions[key] = Version(version)
+    return versions
 
 
 def environment(file: str) -> tuple[dict[str, SpecifierSet], list[str]]:

@@ -86,8 +86,8 @@ def test_figure_5_predicts_the_papers_closed_forms():
             "broadcast": 1 + (hosts - 1) / 100,
         }
         for strategy, seconds in expected.items():
-            found = rows[sweep, hosts, devices, strategy]
-            assert found == pytest.approx(seconds, rel=2e-5), (hosts, devices, strategy)
+            predicted = rows[sweep, hosts, devices, strategy]
+            assert predicted == pytest.approx(seconds, rel=2e-5), (hosts, devices, strategy)
     # 2^18 elements share no factor with 3 replicas: all of it goes to one device and round from it.
     one_host = [rows[figures.ONE_HOST, 1, n, "alpa"] for n in (1, 2, 3, 4)]
     assert one_host == pytest.approx([1, 1, 1, 1], rel=2e-5)

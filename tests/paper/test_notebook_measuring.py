@@ -55,24 +55,24 @@ def test_plans_are_measured_where_the_machine_allows_it(monkeypatch):
     fake = Fake()
     monkeypatch.setattr(notebook, "open_target", fake.open_target)
     monkeypatch.setattr(notebook, "choose_target", lambda where: ("emulated", ""))
-    made = paper.measure_here(cases)
+    measured = paper.measure_here(cases)
     assert fake.asked == [("emulated", "")]
-    assert made.place == "emulated"
-    assert len(made.frame) == 16
-    assert list(made.frame["measured_over_predicted"]) == pytest.approx([2.0] * 16)
-    assert "fake emulated, a processor, cores busy 50% at most" in made.label
-    assert set(made.frame["label"]) == {made.label}
-    assert repr(made).startswith("Results(16 rows; Measured: fake emulated")
-    assert made.label in made._repr_html_()
+    assert measured.place == "emulated"
+    assert len(measured.frame) == 16
+    assert list(measured.frame["measured_over_predicted"]) == pytest.approx([2.0] * 16)
+    assert "fake emulated, a processor, cores busy 50% at most" in measured.label
+    assert set(measured.frame["label"]) == {measured.label}
+    assert repr(measured).startswith("Results(16 rows; Measured: fake emulated")
+    assert measured.label in measured._repr_html_()
 
 
 def test_a_machine_too_busy_to_emulate_measures_over_loopback_and_says_so(monkeypatch):
     fake = Fake(slow=("emulated",))
     monkeypatch.setattr(notebook, "open_target", fake.open_target)
     monkeypatch.setattr(notebook, "choose_target", lambda where: (where or "emulated", ""))
-    made = paper.measure_here(cases)
-    assert made.place == "local"
-    assert made.label.endswith("Not on an emulated cluster: the NICs carry too little.")
+    measured = paper.measure_here(cases)
+    assert measured.place == "local"
+    assert measured.label.endswith("Not on an emulated cluster: the NICs carry too little.")
     with pytest.raises(SlowError):
         paper.measure_here(cases, where="emulated")
 
@@ -119,9 +119,9 @@ def test_overlap_is_measured_or_skipped(monkeypatch):
         for i, said in enumerate(["sure", "sure", "not sure"])
     ]
     monkeypatch.setattr(notebook, "overlap_levels", lambda **how: pd.DataFrame(rows))
-    made = paper.overlap_here(repeats=2)
-    assert made.frame.columns.tolist() == names[1:]
-    assert made.label == "a machine, sure (2: no data, so not verified)"
+    measured = paper.overlap_here(repeats=2)
+    assert measured.frame.columns.tolist() == names[1:]
+    assert measured.label == "a machine, sure (2: no data, so not verified)"
     monkeypatch.setattr(notebook, "overlap_levels", lambda **how: pd.DataFrame(rows[:2]))
     assert paper.overlap_here().label == "a machine, sure"
 
@@ -139,34 +139,34 @@ def test_ranking_says_whether_methods_came_in_as_predicted():
         (3, "a", 1.0, 2.1),  # three tenths apart: they may not
         (3, "b", 1.3, 2.0),
     )
-    made = paper.ranking(table, "case")
-    assert made["1"].tolist() == ["a", "b", "b"]
-    assert made["2"].tolist() == ["b", "a", "a"]
-    assert made["as_predicted"].tolist() == [True, True, False]
-    assert made.index.name == "case"
+    ranking = paper.ranking(table, "case")
+    assert ranking["1"].tolist() == ["a", "b", "b"]
+    assert ranking["2"].tolist() == ["b", "a", "a"]
+    assert ranking["as_predicted"].tolist() == [True, True, False]
+    assert ranking.index.name == "case"
     assert paper.ranking(table, ["case"]).index.tolist() == [1, 2, 3]
     assert paper.ranking(table, "case", apart=0.5)["as_predicted"].all()
 
 
 @pytest.mark.parametrize(("figure", "count"), [("figure5", 64), ("figure6", 54), ("figure8", 54)])
 def test_recorded_results_are_whole_and_say_where_they_come_from(figure, count):
-    made = paper.recorded(figure)
-    assert len(made.frame) == count
-    assert made.frame["verified"].all()
-    assert (made.frame["fastest_s"] <= made.frame["measured_s"]).all()
-    assert (made.frame["measured_s"] <= made.frame["slowest_s"]).all()
-    assert made.place == "emulated"
-    assert made.label.startswith("Measured: gloo, emulated ")
-    by = "case" if "case" in made.frame else ["sweep", "hosts", "devices"]
-    assert paper.ranking(made.frame, by)["as_predicted"].all()
+    recorded = paper.recorded(figure)
+    assert len(recorded.frame) == count
+    assert recorded.frame["verified"].all()
+    assert (recorded.frame["fastest_s"] <= recorded.frame["measured_s"]).all()
+    assert (recorded.frame["measured_s"] <= recorded.frame["slowest_s"]).all()
+    assert recorded.place == "emulated"
+    assert recorded.label.startswith("Measured: gloo, emulated ")
+    by = "case" if "case" in recorded.frame else ["sweep", "hosts", "devices"]
+    assert paper.ranking(recorded.frame, by)["as_predicted"].all()
 
 
 def test_gpus_are_used_where_there_are_enough(monkeypatch):
     plan = rl.plan(paper.suite_task(7))  # 12 devices
     asked = []
-    monkeypatch.setattr(notebook, "run", lambda *given: asked.append(given) or "measured")
-    for found, words in ((0, "no GPU"), (1, "one GPU"), (11, "11 GPUs")):
-        monkeypatch.setattr(notebook, "gpus", lambda found=found: ("H100",) * found)
+    monkeypatch.setattr(notebook, "run", lambda *arguments: asked.append(arguments) or "measured")
+    for count, words in ((0, "no GPU"), (1, "one GPU"), (11, "11 GPUs")):
+        monkeypatch.setattr(notebook, "gpus", lambda count=count: ("H100",) * count)
         skipped = repr(paper.on_gpus(plan))
         assert skipped == f"skipped: the plan has 12 devices, and this machine has {words}"
     assert not asked
@@ -217,13 +217,13 @@ def clusters(monkeypatch):
 
 
 def test_the_fastest_cluster_that_is_carried_is_entered_and_left(clusters, monkeypatch):
-    with measuring.fastest_emulation(2, 1) as found:
-        assert found.nic == "200Mbit" and found.is_open
-    assert not found.is_open
+    with measuring.fastest_emulation(2, 1) as cluster:
+        assert cluster.nic == "200Mbit" and cluster.is_open
+    assert not cluster.is_open
     assert noted == ["enter 400Mbit", "enter 200Mbit", "exit 200Mbit"]
-    with pytest.raises(SlowError, match="mine"), measuring.fastest_emulation(2, 1) as found:
+    with pytest.raises(SlowError, match="mine"), measuring.fastest_emulation(2, 1) as cluster:
         raise SlowError("mine")  # is not taken for one of the cluster's
-    assert not found.is_open and noted[3:] == noted[:3]
+    assert not cluster.is_open and noted[3:] == noted[:3]
     monkeypatch.setattr(FakeCluster, "carried", "none")
     text = "no speed of 400Mbit, 200Mbit can be emulated here: the NICs carry less than 200Mbit; or"
     with pytest.raises(SlowError, match=text), measuring.fastest_emulation(2, 1):
@@ -241,8 +241,8 @@ def test_patience_is_for_what_is_measured_on_entry(clusters, monkeypatch):
     monkeypatch.setattr(measuring, "_LOOK_S", 0.0)
     monkeypatch.setattr(measuring, "cpu_ticks", lambda: (1, 1))
     monkeypatch.setattr(measuring, "cpu_share", share)
-    with measuring.fastest_emulation(2, 1, patient=True) as found:
-        assert found.is_open
+    with measuring.fastest_emulation(2, 1, patient=True) as cluster:
+        assert cluster.is_open
     assert noted == [
         *(0.9, 0.0, 0.0, "enter 400Mbit", 0.9),  # too slow, but others were at work
         *(0.0, 0.0, "enter 400Mbit", 0.0),

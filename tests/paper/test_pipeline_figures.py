@@ -40,8 +40,8 @@ def table9() -> pd.DataFrame:
 def row(table: pd.DataFrame, **labels: object) -> dict:
     for key, value in labels.items():
         table = table[table[key] == value]
-    (found,) = table.to_dict("records")
-    return found
+    (values,) = table.to_dict("records")
+    return values
 
 
 HANDED = [case for case in read("pipelines") if case["schedule"] != "gpipe"]
@@ -51,9 +51,9 @@ HANDED = [case for case in read("pipelines") if case["schedule"] != "gpipe"]
 def test_figure_4_is_the_handed_pipelines(case):
     names = ("forward_s", "backward_s", "forward_transfer_s", "backward_transfer_s")
     times = {name: case[name] for name in names}
-    made = figure4(case["stages"], case["microbatches"], **times)
+    figure = figure4(case["stages"], case["microbatches"], **times)
     name = {"1f1b": "1F1B", "eager_1f1b": "eager-1F1B"}[case["schedule"]]
-    rows = made.frame[made.frame["schedule"] == name]
+    rows = figure.frame[figure.frame["schedule"] == name]
     expected = case["expected"]
     assert rows["makespan_s"].to_numpy() == pytest.approx(expected["overlapped_makespan_s"])
     assert rows["peak_live"].tolist() == expected["peak_live_microbatches"]
@@ -76,10 +76,10 @@ def test_figure_4_in_the_steady_state(transfer_s):
 
 def test_figure_4_says_what_the_earlier_forwards_cost():
     """2(S-s)-1 and S-s microbatches live on stage s (section 4)."""
-    made = figure4(stages=4, microbatches=8)
-    peaks = {name: t.peak_live for name, t in made.timelines.items()}
+    figure = figure4(stages=4, microbatches=8)
+    peaks = {name: t.peak_live for name, t in figure.timelines.items()}
     assert peaks == {"1F1B": [4, 3, 2, 1], "eager-1F1B": [7, 5, 3, 1]}
-    shares = made.frame[["compute", "communication", "bubble"]].sum(axis=1)
+    shares = figure.frame[["compute", "communication", "bubble"]].sum(axis=1)
     assert shares.to_numpy() == pytest.approx(1)
     whole, halves = figure4(), figure4(delay_weights=True)
     for name in whole.timelines:
@@ -128,27 +128,27 @@ class TestThroughputByHand:
         tensors = slow.neighbours(2, [round(1000 * moves)], [round(1000 * moves)])
         lists = pipeline.schedule("1f1b", 2, sizes["M"])
         took = slow.blocking(lists, self.lasts(sizes), tensors) / 1000
-        found = row(table7, model=name, method="alpa")
-        assert found["makespan_s"] == pytest.approx(took, rel=3e-3)
+        alpa = row(table7, model=name, method="alpa")
+        assert alpa["makespan_s"] == pytest.approx(took, rel=3e-3)
         expected = flops / took / sizes["devices"] / 1e12
-        assert found["tflops_per_device"] == pytest.approx(expected, rel=3e-3)
-        assert found["tflops"] == pytest.approx(expected * sizes["devices"], rel=3e-3)
-        assert found["transfers_s"] == pytest.approx(2 * moves, rel=0.02)
-        assert found["crossing_bytes"] == moves * 1.25e9
-        assert found["compute_s"] == pytest.approx(4 * by_hand(sizes)[0][1])
+        assert alpa["tflops_per_device"] == pytest.approx(expected, rel=3e-3)
+        assert alpa["tflops"] == pytest.approx(expected * sizes["devices"], rel=3e-3)
+        assert alpa["transfers_s"] == pytest.approx(2 * moves, rel=0.02)
+        assert alpa["crossing_bytes"] == moves * 1.25e9
+        assert alpa["compute_s"] == pytest.approx(4 * by_hand(sizes)[0][1])
 
     def test_send_recv_sends_to_every_device(self, table7, name, sizes):
         """Replicated over two devices of one host: twice through one NIC."""
         _, moves, _ = by_hand(sizes)
-        found = row(table7, model=name, method="send_recv")
-        assert found["transfers_s"] == pytest.approx(2 * 2 * moves, rel=0.01)
+        send_recv = row(table7, model=name, method="send_recv")
+        assert send_recv["transfers_s"] == pytest.approx(2 * 2 * moves, rel=0.01)
 
     def test_signal_only_computes(self, table7, name, sizes):
         lists = pipeline.schedule("eager_1f1b", 2, sizes["M"], delay_weights=True)
         done = slow.overlapped(lists, self.lasts(sizes), slow.neighbours(2, [0], [0]))
         took = max(end for _, end in done.values()) / 1000
-        found = row(table7, model=name, method="signal")
-        assert found["makespan_s"] == pytest.approx(took, rel=3e-3)
+        signal = row(table7, model=name, method="signal")
+        assert signal["makespan_s"] == pytest.approx(took, rel=3e-3)
 
     def test_ours_overlaps(self, table7, name, sizes):
         """A broadcast costs little more than the bytes, so ours lies between two slow runs."""
@@ -159,8 +159,8 @@ class TestThroughputByHand:
             ticks = [round(1000 * factor * moves)]
             done = slow.overlapped(lists, self.lasts(sizes), slow.neighbours(2, ticks, ticks))
             took.append(max(end for _, end in done.values()) / 1000)
-        found = row(table7, model=name, method="ours")
-        assert took[0] - 0.005 <= found["makespan_s"] <= took[1] + 0.005
+        ours = row(table7, model=name, method="ours")
+        assert took[0] - 0.005 <= ours["makespan_s"] <= took[1] + 0.005
 
 
 def test_figure_7_has_every_model_and_method(table7):
@@ -189,19 +189,19 @@ def test_without_recompute_the_papers_devices_are_too_small(table7):
 
 
 def test_headlines_beside_the_papers(table7):
-    found = headlines(table7)
-    assert len(found) == 2 * len(MODELS)
+    ratios = headlines(table7)
+    assert len(ratios) == 2 * len(MODELS)
     for name in MODELS:
-        gain = row(found, model=name, ratio="ours / alpa")
+        gain = row(ratios, model=name, ratio="ours / alpa")
         ours, alpa = (row(table7, model=name, method=m)["makespan_s"] for m in ("ours", "alpa"))
         assert gain["here"] == pytest.approx(alpa / ours)
         assert gain["paper"] == (1.1 if name.startswith("GPT") else 1.5)
         assert gain["difference"] == pytest.approx(gain["here"] / gain["paper"] - 1)
         assert bool(gain["why"]) == (abs(gain["difference"]) > 0.1)
-        share = row(found, model=name, ratio="ours / signal")
+        share = row(ratios, model=name, ratio="ours / signal")
         assert 0.75 <= share["here"] <= 1
         assert (share["paper"], share["difference"], share["why"]) == (0.75, 0, "")
-    by = found[found["ratio"] == "ours / alpa"].set_index("model")["here"]
+    by = ratios[ratios["ratio"] == "ours / alpa"].set_index("model")["here"]
     assert by.tolist() == pytest.approx([1.101, 1.112, 1.330, 1.664], abs=1e-3)
 
 

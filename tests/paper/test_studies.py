@@ -20,11 +20,11 @@ def test_figure_3_closed_form_simulated_and_the_papers():
     )
     exact = table[table["strategy"].isin(["send_recv", "local_allgather"])]
     assert exact["simulated_s"].to_numpy() == pytest.approx(exact["paper_s"].to_numpy(), rel=1e-6)
-    found = table.set_index(["varies", "A", "B", "K", "strategy"])["simulated_s"]
-    assert found["A", 3, 2, 100, "broadcast"] == pytest.approx(1 + 2 / 100, rel=1e-6)
-    assert found["A", 3, 2, 100, "global_allgather"] == pytest.approx(1 + 5 / 6, rel=1e-6)
-    assert found["B", 2, 3, 100, "send_recv"] == pytest.approx(6, rel=1e-6)
-    assert found["K", 2, 2, 10, "broadcast"] == pytest.approx(1.1, rel=1e-6)
+    simulated = table.set_index(["varies", "A", "B", "K", "strategy"])["simulated_s"]
+    assert simulated["A", 3, 2, 100, "broadcast"] == pytest.approx(1 + 2 / 100, rel=1e-6)
+    assert simulated["A", 3, 2, 100, "global_allgather"] == pytest.approx(1 + 5 / 6, rel=1e-6)
+    assert simulated["B", 2, 3, 100, "send_recv"] == pytest.approx(6, rel=1e-6)
+    assert simulated["K", 2, 2, 10, "broadcast"] == pytest.approx(1.1, rel=1e-6)
     paper = table.set_index(["varies", "A", "B", "K", "strategy"])["paper_s"]
     assert paper["A", 3, 2, 100, "broadcast"] == pytest.approx(1 + 3 / 100)
     assert paper["K", 2, 2, 10, "broadcast"] == pytest.approx(1 + 2 / 10)

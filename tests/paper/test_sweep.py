@@ -122,8 +122,8 @@ def test_the_version_is_that_of_every_module_and_of_the_solvers(tmp_path, monkey
         code_version.cache_clear()
         versions.add(code_version())
     code_version.cache_clear()
-    for found in ("9.9", "9.10", None):
-        monkeypatch.setattr(sweeps, "version", solver(found))
+    for installed in ("9.9", "9.10", None):
+        monkeypatch.setattr(sweeps, "version", solver(installed))
         code_version.cache_clear()
         versions.add(code_version())
     code_version.cache_clear()

@@ -145,13 +145,13 @@ def test_u_transformer_is_torchs(size, changes, recompute):
 @pytest.mark.parametrize("kind", ["gpt", "u_transformer"])
 def test_the_part_that_makes_weight_gradients(kind):
     """Torch's backward to the inputs of the second stage alone leaves those FLOPs out."""
-    given = torch.zeros(6, 64, dtype=torch.long, device="meta")
+    tokens = torch.zeros(6, 64, dtype=torch.long, device="meta")
     if kind == "gpt":
         work = pipeline.gpt("1.3B", **SMALL_GPT | {"dtype": "float32"}).stages[1]
         with torch.device("meta"):
             stage = GPTStage(2, 48, 4, 160, 64, False, True)
         inputs = [torch.empty(6, 64, 48, device="meta", requires_grad=True)]
-        loss = stage(inputs[0], given)
+        loss = stage(inputs[0], tokens)
     else:
         model = pipeline.u_transformer("1B", **SMALL_U)
         work = model.stages[1]

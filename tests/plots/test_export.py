@@ -39,10 +39,10 @@ def pixels(data: bytes) -> np.ndarray:
     channels = {2: 3, 6: 4}[colour]
     assert depth == 8
     raw = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(high, 1 + wide * channels)
-    made = np.zeros((high, wide * channels), np.int64)
+    rows = np.zeros((high, wide * channels), np.int64)
     for y in range(high):
-        made[y] = unfiltered(raw[y, 0], raw[y, 1:].tolist(), made[y - 1] if y else None, channels)
-    return made.reshape(high, wide, channels)
+        rows[y] = unfiltered(raw[y, 0], raw[y, 1:].tolist(), rows[y - 1] if y else None, channels)
+    return rows.reshape(high, wide, channels)
 
 
 def unfiltered(kind: int, line: list[int], above: np.ndarray | None, channels: int) -> list[int]:
@@ -107,20 +107,20 @@ def test_the_same_picture_gives_the_same_png():
 
 
 def test_charts_of_matplotlib(tmp_path):
-    made = matplotlib.figure.Figure()
-    made.subplots().plot([1, 2])
-    first = export(made, tmp_path / "a.svg").read_bytes()
-    assert first == export(made, tmp_path / "b.svg").read_bytes()
+    figure = matplotlib.figure.Figure()
+    figure.subplots().plot([1, 2])
+    first = export(figure, tmp_path / "a.svg").read_bytes()
+    assert first == export(figure, tmp_path / "b.svg").read_bytes()
     ET.fromstring(first)
-    assert pixels(export(made, tmp_path / "a.png").read_bytes()).shape[:2] == (768, 1024)
+    assert pixels(export(figure, tmp_path / "a.png").read_bytes()).shape[:2] == (768, 1024)
 
 
 def test_an_explorer_is_exported_as_it_stands(tmp_path):
-    made = widgets.layout_explorer()
-    made.controls["unit"].value = 2
-    path = export(made, tmp_path / "a.svg")
+    explorer = widgets.layout_explorer()
+    explorer.controls["unit"].value = 2
+    path = export(explorer, tmp_path / "a.svg")
     assert path.read_text(encoding="utf-8") == plots.draw_layouts(paper.figure2(1), None, 2).svg
-    table = pd.read_csv(export(made, tmp_path / "a.csv"))
+    table = pd.read_csv(export(explorer, tmp_path / "a.csv"))
     assert table["box"].tolist() == ["[0:1, 0:4]", "[1:2, 0:4]", "[2:3, 0:4]", "[3:4, 0:4]"]
 
 
@@ -173,8 +173,8 @@ def test_axes_of_matplotlib_are_written_as_their_chart(tmp_path):
 
 def test_endings_may_be_in_capitals(tmp_path):
     assert export(TASK, tmp_path / "a.PNG").read_bytes()[:4] == b"\x89PNG"
-    made = matplotlib.figure.Figure()
-    assert export(made, tmp_path / "b.SVG").read_bytes().lstrip()[:5] == b"<?xml"
+    figure = matplotlib.figure.Figure()
+    assert export(figure, tmp_path / "b.SVG").read_bytes().lstrip()[:5] == b"<?xml"
 
 
 def test_a_png_names_the_extra_that_draws_it(monkeypatch, tmp_path):

@@ -82,11 +82,11 @@ def test_the_slices_of_the_drawn_plane_cover_it_once(case):
     layout, shape = case
     if not np.prod(shape, dtype=int):
         return
-    made = read(plots.draw_layout(layout, shape).svg)
-    tensor = next(r for r in made.rects if r.style["fill"] == "none" and "rx" not in r.style)
+    page = read(plots.draw_layout(layout, shape).svg)
+    tensor = next(r for r in page.rects if r.style["fill"] == "none" and "rx" not in r.style)
     cells = [
         r
-        for r in made.rects
+        for r in page.rects
         if r.inside(tensor, 0.01) and r.style["fill"] in svg.COLORS and "stroke" in r.style
     ]
     area = sum((r.right - r.left) * (r.bottom - r.top) for r in cells)
@@ -175,26 +175,26 @@ class Images(HTMLParser):
 
 
 def test_a_figure_carries_its_picture_caption_and_alt_text():
-    made = plots.Figure("<svg>a &amp; b</svg>", 'one < "two"', "what <it> shows & says")
-    html = made._repr_html_()
+    figure = plots.Figure("<svg>a &amp; b</svg>", 'one < "two"', "what <it> shows & says")
+    html = figure._repr_html_()
     images = Images()
     images.feed(html)
     (image,) = images.found
     assert image["alt"] == "what <it> shows & says"
-    assert unquote(image["src"].removeprefix("data:image/svg+xml,")) == made.svg
+    assert unquote(image["src"].removeprefix("data:image/svg+xml,")) == figure.svg
     assert "<figcaption>one &lt; &quot;two&quot;</figcaption>" in html
-    assert repr(made) == """Figure('one < "two"')"""
+    assert repr(figure) == """Figure('one < "two"')"""
 
 
 def test_alt_text_says_who_holds_what(tmp_path):
-    made = plots.draw_layouts(paper.figure2(1))
+    figure = plots.draw_layouts(paper.figure2(1))
     for words in ("device 0 holds [0:1, 0:4]", "devices 6,7 hold [2:4, 0:4]"):
-        assert words in made.alt
+        assert words in figure.alt
     uneven = plots.draw_layout(rl.Layout(rl.Mesh([0, 1, 2, 3, 4]), "S0"), (6,))
     assert "device 2 holds [4:6]; devices 3,4 hold nothing, [6:6]." in uneven.alt
-    assert made.save(tmp_path / "a.svg").read_text(encoding="utf-8") == made.svg
+    assert figure.save(tmp_path / "a.svg").read_text(encoding="utf-8") == figure.svg
     with pytest.raises(rl.ReshardError, match="cannot write picture"):
-        made.save(tmp_path / "none" / "a.svg")
+        figure.save(tmp_path / "none" / "a.svg")
 
 
 SAME = """

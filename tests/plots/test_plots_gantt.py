@@ -26,13 +26,13 @@ def texts(drawn: str) -> list[str]:
 def test_bars_lie_where_the_record_says():
     """Suite case 3, naive: 4 tasks in 3 slots on 4 sides of NICs."""
     drawn = plots.gantt(chart_of("2x4:RS0R->2x4:S0RR", "naive")).svg
-    found = bars(drawn)
-    left = min(x for x, _, _ in found)
-    third = {round(width, 1) for _, _, width in found}
+    boxes = bars(drawn)
+    left = min(x for x, _, _ in boxes)
+    third = {round(width, 1) for _, _, width in boxes}
     assert third == {206.7}  # 620 wide
     slots = [
-        [round((x - left) / 206.67) for x, y, _ in found if y == row]
-        for row in sorted({y for _, y, _ in found})
+        [round((x - left) / 206.67) for x, y, _ in boxes if y == row]
+        for row in sorted({y for _, y, _ in boxes})
     ]
     assert slots == [[0, 1], [1, 2], [0, 1], [1, 2]]
     words = texts(drawn)

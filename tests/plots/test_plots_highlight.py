@@ -94,9 +94,9 @@ def test_chips_of_large_meshes_are_outlined():
     task = rl.ReshardingTask((32,), "int8", src, rl.Layout(cluster.mesh((2, 16), 2), "S0"), cluster)
     page = assert_readable(plots.draw_layouts(task, highlight=3).svg)
     chips = [r for r in thick(page) if r.right - r.left == pytest.approx(30)]
-    found = {w for w, box in page.texts if w.isdigit() for c in chips if box.inside(c)}
+    numbers = {w for w, box in page.texts if w.isdigit() for c in chips if box.inside(c)}
     unit = task.unit_tasks[3]
-    assert found == {str(d) for d in (*unit.senders, *unit.receivers)}
+    assert numbers == {str(d) for d in (*unit.senders, *unit.receivers)}
 
 
 @given(layouts_and_shapes(), st.data())

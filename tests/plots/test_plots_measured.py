@@ -23,12 +23,12 @@ HIGH = 240
 
 def bars(drawn: str) -> list[tuple[float, float, float]]:
     """(x, bottom, height) of the outlined bars, legend left out."""
-    found = [
+    boxes = [
         [float(r.get(key)) for key in ("x", "y", "height")]
         for r in ET.fromstring(drawn).findall(f"{SVG}rect")
         if r.get("stroke")
     ]
-    return [(x, y + high, high) for x, y, high in found]
+    return [(x, y + high, high) for x, y, high in boxes]
 
 
 def paths(drawn: str) -> list[list[float]]:
@@ -42,8 +42,8 @@ def test_bars_whiskers_and_marks_stand_where_the_table_says(what):
     frame = measured_table()
     unit = "s" if what == "time" else "Gbps"
     drawn = plots.draw_measured(frame, what).svg
-    found = bars(drawn)
-    (bottom,) = {y for _, y, _ in found}
+    boxes = bars(drawn)
+    (bottom,) = {y for _, y, _ in boxes}
     most = max(frame[f"{n}_{unit}"].max() for n in ("measured", "predicted", "simulated"))
     if what == "time":
         most = 5.0  # the slowest run
@@ -51,9 +51,9 @@ def test_bars_whiskers_and_marks_stand_where_the_table_says(what):
         most = max(most, frame.high_Gbps.max(), frame.bound_Gbps.max())
     scale = HIGH / most
     value = frame[f"measured_{unit}"]
-    assert [high for _, _, high in found] == pytest.approx(list(value * scale), abs=0.02)
+    assert [high for _, _, high in boxes] == pytest.approx(list(value * scale), abs=0.02)
     centres = {t.text: float(t.get("x")) for t in ET.fromstring(drawn).iter(f"{SVG}text")}
-    for group, (one, two) in zip("12", zip(found[::2], found[1::2], strict=True), strict=True):
+    for group, (one, two) in zip("12", zip(boxes[::2], boxes[1::2], strict=True), strict=True):
         assert (one[0] + two[0]) / 2 + 17 == pytest.approx(centres[group])  # 34 wide
         assert two[0] - one[0] == 34
     low, high = ("fastest_s", "slowest_s") if what == "time" else ("low_Gbps", "high_Gbps")
@@ -102,8 +102,8 @@ def test_the_values_stand_in_a_table_beside_the_picture():
         ("2", "broadcast", "1 s"),
     ]
     page = figure._repr_html_()
-    found = ET.fromstring(page[page.index("<table>") : page.index("</details>")])
-    cells = [tuple(cell.text for cell in row) for row in found.iter("tr")]
+    element = ET.fromstring(page[page.index("<table>") : page.index("</details>")])
+    cells = [tuple(cell.text for cell in row) for row in element.iter("tr")]
     assert cells == list(figure.rows)
     rates = plots.draw_measured(measured_table().drop(columns="simulated_Gbps")).rows
     assert rates[0][2:5] == ("measured (Gbit/s)", "fastest run (Gbit/s)", "slowest run (Gbit/s)")
@@ -144,8 +144,8 @@ def test_bounds_far_above_all_bars_are_left_out():
     for far, drawn_to in ((9.9, 9.9), (10.0, 5.0)):
         frame = measured_table().assign(lower_bound_s=[1.0, 1.0, far, far])
         figure = plots.draw_measured(frame, "time")
-        found = bars(figure.svg)
-        assert [high for _, _, high in found] == pytest.approx(
+        boxes = bars(figure.svg)
+        assert [high for _, _, high in boxes] == pytest.approx(
             [value * HIGH / drawn_to for value in frame.measured_s], abs=0.02
         )
         lines = [
@@ -153,7 +153,7 @@ def test_bounds_far_above_all_bars_are_left_out():
             for line in ET.fromstring(figure.svg).findall(f"{SVG}line")
             if line.get("stroke-dasharray")
         ]
-        (bottom,) = {y for _, y, _ in found}
+        (bottom,) = {y for _, y, _ in boxes}
         shown = [b for b in (1.0, far) if b <= drawn_to]
         assert [(bottom - y) * drawn_to / HIGH for y in lines] == pytest.approx(shown, abs=0.02)
         assert figure.rows[-1][-1] == f"{far:g} s"
@@ -174,8 +174,8 @@ def test_measurements_are_drawn_as_they_are():
 
 def test_a_prediction_for_another_network_is_not_drawn_beside_a_measurement():
     environment = {"link": "gloo, loopback, 2 cores", "cpu": "A processor"}
-    given = "broadcast", "auto", ((4,),), 125_000_000, 100, (1.0, 4.0, 2.0), True, 1.5, 1.0
-    there, here = (rl.Measurement(*given, environment, known) for known in (False, True))
+    fields = "broadcast", "auto", ((4,),), 125_000_000, 100, (1.0, 4.0, 2.0), True, 1.5, 1.0
+    there, here = (rl.Measurement(*fields, environment, known) for known in (False, True))
     alone, beside = (plots.draw_measured([one], "time") for one in (there, here))
     assert "predicted" not in alone.alt and "predicted 1.5 s" in beside.alt
     assert {"predicted", "bound"} <= set(page_of(beside.svg).words())
@@ -191,13 +191,13 @@ def test_bars_alone_have_no_whiskers_and_stand_in_their_panels_under_their_bound
     rows = [("x", "1", "alpa", 2.0), ("x", "1", "ours", 3.0), ("y", "1", "ours", 9.0)]
     drawn = bar_chart_svg([ChartBar(*row, bound=row[3] + 1) for row in rows], LABELS, "alt")
     page = assert_readable(drawn)
-    found = bars(drawn)
-    assert [high for _, _, high in found] == pytest.approx([HIGH * v / 10 for v in (2, 3, 9)])
+    boxes = bars(drawn)
+    assert [high for _, _, high in boxes] == pytest.approx([HIGH * v / 10 for v in (2, 3, 9)])
     assert not paths(drawn)
     lines = [
         (bottom - float(line.get("y1"))) * 10 / HIGH
         for line in ET.fromstring(drawn).findall(f"{SVG}line")
-        for bottom in (found[0][1],)
+        for bottom in (boxes[0][1],)
         if line.get("stroke-dasharray")
     ]
     assert lines == pytest.approx([4, 10], abs=0.01)  # the highest of a group

@@ -27,14 +27,14 @@ def timeline(name="1f1b", stages=3, microbatches=4, transfer_s=0.5, **how):
 
 def bars(drawn: str) -> dict[float, dict[str, list[tuple[float, float]]]]:
     """By y of a row, by colour, the outlined boxes as (x, width)."""
-    found: dict[float, dict[str, list[tuple[float, float]]]] = {}
+    boxes: dict[float, dict[str, list[tuple[float, float]]]] = {}
     for path in ET.fromstring(drawn).iter(f"{SVG}path"):
         if path.get("stroke") is None or path.get("fill") == "none":
             continue
         for x, y, wide in re.findall(r"M(\S+) (\S+)h(\S+)v", path.get("d")):
-            colours = found.setdefault(float(y), {})
+            colours = boxes.setdefault(float(y), {})
             colours.setdefault(path.get("fill"), []).append((float(x), float(wide)))
-    return found
+    return boxes
 
 
 def ends_of_axis(drawn: str) -> tuple[float, float]:
@@ -54,24 +54,24 @@ def texts(drawn: str) -> list[str]:
 @pytest.mark.parametrize("how", [{}, {"overlap": False}, {"halves": True}, {"transfer_s": 0}])
 @pytest.mark.parametrize("name", ["1f1b", "zero_bubble", "interleaved_1f1b", "inference"])
 def test_bars_lie_where_the_events_are(name, how):
-    made = timeline(name, **how)
-    drawn = draw_pipeline(made).svg
+    record = timeline(name, **how)
+    drawn = draw_pipeline(record).svg
     left, right = ends_of_axis(drawn)
-    scale = (right - left) / made.makespan_s
-    found = bars(drawn)
-    rows = [r for r in made.rows if any(e.row == r for e in made.events)]
-    assert len(found) == len(rows)
-    for y, row in zip(sorted(found), rows, strict=True):
-        events = [e for e in made.events if e.row == row]
+    scale = (right - left) / record.makespan_s
+    boxes = bars(drawn)
+    rows = [r for r in record.rows if any(e.row == r for e in record.events)]
+    assert len(boxes) == len(rows)
+    for y, row in zip(sorted(boxes), rows, strict=True):
+        events = [e for e in record.events if e.row == row]
         colours = {svg.fill(LOOKS[e.what]) for e in events}
-        assert set(found[y]) == colours
+        assert set(boxes[y]) == colours
         for colour in colours:
             expected = [
                 (left + e.start_s * scale, (e.end_s - e.start_s) * scale)
                 for e in events
                 if svg.fill(LOOKS[e.what]) == colour
             ]
-            for box, other in zip(sorted(found[y][colour]), sorted(expected), strict=True):
+            for box, other in zip(sorted(boxes[y][colour]), sorted(expected), strict=True):
                 assert box == pytest.approx(other, abs=0.011)
 
 
@@ -80,16 +80,16 @@ def test_several_pipelines_share_one_axis():
     figure = draw_pipeline(both)
     left, right = ends_of_axis(figure.svg)
     longest = both["slow"].makespan_s
-    found = bars(figure.svg)
-    ys = sorted(found)
+    outlined = bars(figure.svg)
+    ys = sorted(outlined)
     rows = len(both["slow"].rows)
     assert len(ys) == 2 * rows
     ends = [
-        max(x + wide for y in part for boxes in found[y].values() for x, wide in boxes)
+        max(x + wide for y in part for boxes in outlined[y].values() for x, wide in boxes)
         for part in (ys[:rows], ys[rows:])
     ]
-    for end, made in zip(ends, both.values(), strict=True):
-        assert end == pytest.approx(left + (right - left) * made.makespan_s / longest, abs=0.02)
+    for end, record in zip(ends, both.values(), strict=True):
+        assert end == pytest.approx(left + (right - left) * record.makespan_s / longest, abs=0.02)
     # the makespan of each is a dashed line
     dashed = [
         float(line.get("x1"))
@@ -97,12 +97,12 @@ def test_several_pipelines_share_one_axis():
         if line.get("stroke-dasharray")
     ]
     assert dashed == pytest.approx(ends, abs=0.02)
-    for name, made in both.items():
+    for name, record in both.items():
         assert name in texts(figure.svg)
-        share = f"bubble {made.bubble_share:.1%}"
+        share = f"bubble {record.bubble_share:.1%}"
         for words in (figure.caption, figure.alt, " ".join(texts(figure.svg))):
             assert share in words
-            assert f"exposed communication {made.exposed_communication_share:.1%}" in words
+            assert f"exposed communication {record.exposed_communication_share:.1%}" in words
     assert f"{name}: 3 stages and 4 links over time carry 4 microbatches in" in figure.alt
 
 
@@ -133,24 +133,26 @@ def test_hatches_lie_over_their_bars():
 
 
 def test_ops_carry_their_numbers():
-    made = timeline(stages=2, microbatches=3)
-    words = texts(draw_pipeline(made).svg)
-    ops = [e.op for e in made.events if e.row.startswith("stage")]
+    record = timeline(stages=2, microbatches=3)
+    words = texts(draw_pipeline(record).svg)
+    ops = [e.op for e in record.events if e.row.startswith("stage")]
     assert sorted(w for w in words if re.fullmatch(r"[FB]\d", w)) == sorted(ops)
-    numbers = [e.op[1:] for e in made.events if e.row.startswith("link")]
+    numbers = [e.op[1:] for e in record.events if e.row.startswith("link")]
     assert sorted(w for w in words if re.fullmatch(r"\d", w)) == sorted(numbers)
     for stage in (0, 1):
-        idle = made.shares[stage]
+        idle = record.shares[stage]
         assert f"{idle.communication + idle.bubble:.0%} idle" in words
 
 
 def test_many_ops_are_few_elements():
     """Numbers are left out, of the links first; bars of a kind are one path."""
-    made = timeline(stages=8, microbatches=64)
-    assert len(made.events) > 4 * MOST_NUMBERS
-    drawn = draw_pipeline(made).svg
+    record = timeline(stages=8, microbatches=64)
+    assert len(record.events) > 4 * MOST_NUMBERS
+    drawn = draw_pipeline(record).svg
     assert len(list(ET.fromstring(drawn).iter())) < 256
-    assert sum(len(b) for kinds in bars(drawn).values() for b in kinds.values()) == len(made.events)
+    assert sum(len(b) for kinds in bars(drawn).values() for b in kinds.values()) == len(
+        record.events
+    )
     assert not any(re.fullmatch(r"[FB]?\d+", words) for words in texts(drawn))
     some = timeline(stages=8, microbatches=10, transfer_s=2)  # links have room for numbers
     assert len(some.events) > MOST_NUMBERS >= 2 * 8 * 10
@@ -164,13 +166,13 @@ def test_many_ops_are_few_elements():
 
 def test_events_alone_are_drawn_as_well():
     """As a measured run gives them: no record, so the caption has the idle time alone."""
-    made = timeline(stages=2)
-    alone = draw_pipeline({"measured": [tuple(e) for e in made.events]})
-    assert bars(alone.svg) == bars(draw_pipeline({"measured": made}).svg)
-    idle = sum(s.communication + s.bubble for s in made.shares) / 2
-    assert f"measured: {made.makespan_s:.4g} s; stages idle {idle:.1%}" in alone.caption
-    peaks = ", ".join(map(str, made.peak_live))
-    assert draw_memory(made.events).caption.endswith(f"peaks: {peaks}.")
+    record = timeline(stages=2)
+    alone = draw_pipeline({"measured": [tuple(e) for e in record.events]})
+    assert bars(alone.svg) == bars(draw_pipeline({"measured": record}).svg)
+    idle = sum(s.communication + s.bubble for s in record.shares) / 2
+    assert f"measured: {record.makespan_s:.4g} s; stages idle {idle:.1%}" in alone.caption
+    peaks = ", ".join(map(str, record.peak_live))
+    assert draw_memory(record.events).caption.endswith(f"peaks: {peaks}.")
 
 
 names = st.sampled_from(pipeline.SCHEDULES)
@@ -179,9 +181,9 @@ names = st.sampled_from(pipeline.SCHEDULES)
 @given(names, st.integers(1, 6), st.integers(1, 20), st.sampled_from([0, 0.1, 3]), st.booleans())
 @settings(max_examples=60)
 def test_nothing_is_cut_or_covered(name, stages, microbatches, transfer_s, overlap):
-    made = timeline(name, stages, microbatches, transfer_s, overlap=overlap)
+    record = timeline(name, stages, microbatches, transfer_s, overlap=overlap)
     eager = timeline("eager_1f1b", stages, microbatches, transfer_s * 1e-3)
-    for given_records in (made, {"one of two with a long name": made, "second": eager}):
+    for given_records in (record, {"one of two with a long name": record, "second": eager}):
         assert_readable(draw_pipeline(given_records).svg)
         assert_readable(draw_memory(given_records).svg)
 
@@ -195,23 +197,23 @@ def test_the_same_record_gives_the_same_picture():
 
 def steps(drawn: str) -> list[list[tuple[float, float]]]:
     """The corners of every step line as (x, y)."""
-    made = []
+    staircases = []
     for path in ET.fromstring(drawn).iter(f"{SVG}path"):
         if path.get("fill") != "none":
             continue
         corners = [tuple(map(float, re.match(r"M(\S+) ([^H]+)", path.get("d")).groups()))]
         for x, y in re.findall(r"H(\S+?)V([^H]+)", path.get("d")):
             corners.append((float(x), float(y)))
-        made.append(corners)
-    return made
+        staircases.append(corners)
+    return staircases
 
 
 def test_memory_steps_are_the_live_microbatches():
     """1F1B, 2 stages, 2 microbatches, no transfers: 0 1 2 1 0 and 0 1 1 0, counted by hand."""
-    made = timeline(stages=2, microbatches=2, transfer_s=0)
-    figure = draw_memory(made)
+    record = timeline(stages=2, microbatches=2, transfer_s=0)
+    figure = draw_memory(record)
     left, right = ends_of_axis(figure.svg)
-    second = (right - left) / made.makespan_s
+    second = (right - left) / record.makespan_s
     first, last = steps(figure.svg)
     # stage 0: F0 0-1, F1 1-2, B0 4-6, B1 7-9; stage 1: F0 1-2, B0 2-4, F1 4-5, B1 5-7
     at = [round((x - left) / second, 2) for x, _ in first]
@@ -242,17 +244,17 @@ def test_memory_in_bytes_where_they_are_known():
 
 @pytest.mark.parametrize("name", pipeline.SCHEDULES)
 def test_the_highest_step_is_the_peak(name):
-    made = timeline(name, 4, 6)
-    peaks = ", ".join(map(str, made.peak_live))
-    assert draw_memory(made).caption.endswith(f"peaks: {peaks}.")
-    for corners in steps(draw_memory(made).svg):
+    record = timeline(name, 4, 6)
+    peaks = ", ".join(map(str, record.peak_live))
+    assert draw_memory(record).caption.endswith(f"peaks: {peaks}.")
+    for corners in steps(draw_memory(record).svg):
         assert all(a[0] < b[0] for a, b in pairwise(corners))  # one step a time
 
 
 def test_a_pipeline_of_no_time_is_drawn():
-    made = pipeline.simulate(pipeline.schedule("1f1b", 2, 2), 0, 0)
-    assert_readable(draw_pipeline(made).svg)
-    assert_readable(draw_memory(made).svg)
+    record = pipeline.simulate(pipeline.schedule("1f1b", 2, 2), 0, 0)
+    assert_readable(draw_pipeline(record).svg)
+    assert_readable(draw_memory(record).svg)
 
 
 def test_plots_offers_both():

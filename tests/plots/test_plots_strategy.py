@@ -30,19 +30,19 @@ def real(hosts: int = 9, devices: int = 8) -> rl.Cluster:
     return rl.Cluster(hosts, devices, nic="10Gbps", nic_latency="20us")
 
 
-def times(found: list[MovingPart], device: int) -> list[tuple[int, float, float]]:
-    rows = [(p.number, p.start_s, p.end_s) for p in found if p.destination == device]
+def times(parts: list[MovingPart], device: int) -> list[tuple[int, float, float]]:
+    rows = [(p.number, p.start_s, p.end_s) for p in parts if p.destination == device]
     return [(n, round(a, 9), round(b, 9)) for n, a, b in rows]
 
 
 def test_a_broadcast_is_the_chunk_pipeline_of_figure_3d():
     """K = 4, t = 1: a chunk takes 1/4 to the first host, and comes 1/4 later to the second."""
-    found = moving_parts(one_sender("broadcast", 1_000_000, 2, 2, ideal(3, 2), 4))
+    parts = moving_parts(one_sender("broadcast", 1_000_000, 2, 2, ideal(3, 2), 4))
     quarters = [(i, i / 4, (i + 1) / 4) for i in range(4)]
-    assert times(found, 2) == quarters
-    assert times(found, 3) == [(i, end, end) for i, _, end in quarters]
-    assert times(found, 4) == [(i, end, end + 0.25) for i, _, end in quarters]
-    assert max(p.end_s for p in found) == 1.25  # t + (A - 1)·t/K
+    assert times(parts, 2) == quarters
+    assert times(parts, 3) == [(i, end, end) for i, _, end in quarters]
+    assert times(parts, 4) == [(i, end, end + 0.25) for i, _, end in quarters]
+    assert max(p.end_s for p in parts) == 1.25  # t + (A - 1)·t/K
 
 
 def test_all_gathers_go_in_parts():
@@ -57,12 +57,12 @@ def test_all_gathers_go_in_parts():
 
 
 def test_send_recv_moves_the_whole_to_one_device_after_the_other():
-    found = moving_parts(one_sender("send_recv", 1_000_000, 2, 2, ideal(3, 2)))
-    assert [(p.destination, p.start_s, p.end_s) for p in found] == [
+    parts = moving_parts(one_sender("send_recv", 1_000_000, 2, 2, ideal(3, 2)))
+    assert [(p.destination, p.start_s, p.end_s) for p in parts] == [
         *[(2, 0.0, 1.0), (3, 1.0, 2.0)],
         *[(4, 2.0, 3.0), (5, 3.0, 4.0)],
     ]
-    assert {(p.number, p.first, p.stop) for p in found} == {(0, 0, 1_000_000)}
+    assert {(p.number, p.first, p.stop) for p in parts} == {(0, 0, 1_000_000)}
 
 
 @given(st.sampled_from(FOUR), st.integers(1, 4), st.integers(1, 4), st.integers(1, 9), st.data())
@@ -76,10 +76,10 @@ def test_what_is_held_is_what_has_arrived(strategy, hosts, devices, chunks, data
         closed_form_s(strategy, nbytes, hosts, devices, real(), chunks), abs=rounding_s
     )
     timeline.plan.verify()
-    found = moving_parts(timeline)
+    parts = moving_parts(timeline)
     at = data.draw(st.floats(0, 1.2)) * timeline.duration_s
-    now = snapshot(found, at)
-    arrived = {d: np.zeros(nbytes, dtype=bool) for d in {p.destination for p in found}}
+    now = snapshot(parts, at)
+    arrived = {d: np.zeros(nbytes, dtype=bool) for d in {p.destination for p in parts}}
     arrived[0] = np.ones(nbytes, dtype=bool)
     for row in timeline:
         t = timeline.plan.transfers[row.transfer]
@@ -98,14 +98,14 @@ def test_what_is_held_is_what_has_arrived(strategy, hosts, devices, chunks, data
     for p in now.moving:
         assert arrived[p.source][p.first : p.stop].all()
         assert not arrived[p.destination][p.first : p.stop].any()
-    everything = snapshot(found, timeline.duration_s)
+    everything = snapshot(parts, timeline.duration_s)
     assert set(everything.held.values()) == {((0, nbytes),)} and not everything.moving
 
 
 def test_pieces_are_numbered_by_their_bytes_and_cover_them():
     for strategy, count in zip(FOUR, (1, 3, 6, 5), strict=True):
-        found = moving_parts(one_sender(strategy, 100, 2, 3, real(), 5))
-        spans = sorted({(p.number, p.first, p.stop) for p in found})
+        parts = moving_parts(one_sender(strategy, 100, 2, 3, real(), 5))
+        spans = sorted({(p.number, p.first, p.stop) for p in parts})
         assert [n for n, _, _ in spans] == list(range(count))
         assert [a for _, a, _ in spans] == [0, *[b for _, _, b in spans[:-1]]]
         assert spans[-1][2] == 100
@@ -170,11 +170,11 @@ def test_pieces_that_arrive_at_the_very_end_have_their_number():
 def test_pieces_that_arrive_together_are_all_named():
     """A host of four gathers: each device has its quarter, and at the end the three others."""
     for until_s in (None, 2.0):  # left of the lines, and right of them
-        made = one_sender("local_allgather", 1_000_000, 1, 4, ideal(2, 4))
-        drawn = plots.draw_strategy(made, until_s=until_s).svg
+        timeline = one_sender("local_allgather", 1_000_000, 1, 4, ideal(2, 4))
+        drawn = plots.draw_strategy(timeline, until_s=until_s).svg
         assert_readable(drawn)
-        found = [w for w in page_of(drawn).words() if set(w) <= set("0123-,")]
-        assert [w for w in found if len(w) > 1] == ["1-3", "0,2,3", "0,1,3", "0-2"]
+        numbers = [w for w in page_of(drawn).words() if set(w) <= set("0123-,")]
+        assert [w for w in numbers if len(w) > 1] == ["1-3", "0,2,3", "0,1,3", "0-2"]
 
 
 def shares(drawn: str) -> list[str]:
@@ -241,8 +241,8 @@ def test_of_many_pieces_a_bar_holds_as_many_as_the_words_say():
     rows = list(bars(drawn).values())
     assert [len(row) for row in rows] == [16] * 3
     for row, waits in zip(rows, (0, 0, 1), strict=True):  # 49 slots of 10 ms in all
-        for i, found in enumerate(row):
-            assert found == pytest.approx(((3 * i + waits) / 49, 3 / 49), abs=0.002)
+        for i, bar in enumerate(row):
+            assert bar == pytest.approx(((3 * i + waits) / 49, 3 / 49), abs=0.002)
     words = page_of(drawn).words()
     assert [words.count(f"{i}–{i + 2}") for i in range(0, 48, 3)] == [3] * 16
     assert "of up to 3 of them" in " ".join(words)

@@ -32,41 +32,41 @@ def needed(task: rl.ReshardingTask, host: int) -> int:
 @pytest.mark.parametrize("number", CASES)
 def test_a_broadcast_brings_every_host_what_it_needs_once(number):
     task = task_of(number)
-    found = traffic(rl.plan(task, "broadcast", "load_balance"))
+    matrix = traffic(rl.plan(task, "broadcast", "load_balance"))
     receiving = {task.cluster.host_of(d) for d in task.dst.mesh.devices}
-    for host in found.hosts:
-        assert found.received(host) == (needed(task, host) if host in receiving else 0)
-    assert found.crossing == sum(needed(task, host) for host in receiving)
+    for host in matrix.hosts:
+        assert matrix.received(host) == (needed(task, host) if host in receiving else 0)
+    assert matrix.crossing == sum(needed(task, host) for host in receiving)
 
 
 @pytest.mark.parametrize("number", CASES)
 def test_send_recv_brings_every_device_all_it_needs(number):
     """No device of these cases holds anything before, so every piece comes over the network."""
     task = task_of(number)
-    found = traffic(rl.plan(task, "send_recv", "load_balance"))
+    matrix = traffic(rl.plan(task, "send_recv", "load_balance"))
     pieces = task.dst.boxes(task.shape).values()
-    assert found.crossing == sum(
+    assert matrix.crossing == sum(
         math.prod(hi - lo for lo, hi in box) * task.itemsize for box in pieces
     )
-    assert all(a != b for a, b in found.nbytes)
+    assert all(a != b for a, b in matrix.nbytes)
 
 
 @pytest.mark.parametrize("strategy", ["send_recv", "local_allgather", "alpa", "broadcast"])
 @pytest.mark.parametrize("number", CASES)
 def test_sums_agree_and_no_plan_beats_its_busiest_nic(number, strategy):
     plan = rl.plan(task_of(number), strategy, "greedy")
-    found = traffic(plan)
-    frame = found.to_frame()
+    matrix = traffic(plan)
+    frame = matrix.to_frame()
     across = frame[frame.source != frame.destination]
-    assert across.nbytes.sum() == found.crossing
-    for host in found.hosts:
-        assert across[across.source == host].nbytes.sum() == found.sent(host)
-        assert across[across.destination == host].nbytes.sum() == found.received(host)
-    sides = {(load.host, load.side): load.nbytes for load in found.loads}  # one NIC a host
+    assert across.nbytes.sum() == matrix.crossing
+    for host in matrix.hosts:
+        assert across[across.source == host].nbytes.sum() == matrix.sent(host)
+        assert across[across.destination == host].nbytes.sum() == matrix.received(host)
+    sides = {(load.host, load.side): load.nbytes for load in matrix.loads}  # one NIC a host
     assert {h: n for (h, side), n in sides.items() if side == "tx"} == {
-        h: found.sent(h) for h in found.hosts if found.sent(h)
+        h: matrix.sent(h) for h in matrix.hosts if matrix.sent(h)
     }
-    assert all(b.seconds <= plan.makespan_s * (1 + 1e-9) for b in found.bottlenecks)
+    assert all(b.seconds <= plan.makespan_s * (1 + 1e-9) for b in matrix.bottlenecks)
     for use in rl.simulate(plan).nic_use():
         assert sides[use.host, use.direction] == use.nbytes
 
@@ -74,8 +74,8 @@ def test_sums_agree_and_no_plan_beats_its_busiest_nic(number, strategy):
 def test_bottlenecks_know_slow_nics():
     cluster = rl.Cluster(3, 1, nic=["10Gbps", "1Gbps", "10Gbps"])
     src, dst = rl.Layout(rl.Mesh([0]), "R"), rl.Layout(rl.Mesh([1, 2]), "R")
-    found = traffic(rl.plan(rl.ReshardingTask((125,), "int8", src, dst, cluster), "send_recv"))
-    (slow,) = found.bottlenecks
+    matrix = traffic(rl.plan(rl.ReshardingTask((125,), "int8", src, dst, cluster), "send_recv"))
+    (slow,) = matrix.bottlenecks
     assert (slow.host, slow.side, slow.nbytes) == (1, "rx", 125)
     assert slow.seconds == pytest.approx(1e-6)
 

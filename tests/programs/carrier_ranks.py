@@ -57,13 +57,13 @@ def random_plans(me):
 
 def groups_are_kept(me):
     """A plan run again, and another on the same devices, make no more process groups."""
-    made = []
+    groups = []
     make = dist.new_group
-    dist.new_group = lambda *args, **options: (made.append(args), make(*args, **options))[1]
+    dist.new_group = lambda *args, **options: (groups.append(args), make(*args, **options))[1]
     good = [carried(chains(), me, "broadcast") for _ in range(2)]
     good.append(carried(chains((9, 2)), me, "broadcast"))
     group = dist.group.WORLD
-    return [all(good), len(made), len(communicators_of(group).groups)]
+    return [all(good), len(groups), len(communicators_of(group).groups)]
 
 
 def unprepared(me):

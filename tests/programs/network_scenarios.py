@@ -64,8 +64,8 @@ def call(address, port):
 
 def transfer(source, target):
     """Send the payload from NIC to NIC; what the receiver says, and by which interface it left."""
-    ready, told = os.pipe()
-    server = inside(target.name, serve, target.address, 5000, told)
+    ready, ready_end = os.pipe()
+    server = inside(target.name, serve, target.address, 5000, ready_end)
     os.read(ready, 1)
     client = inside(source.name, call, target.address, 5000)
     arrived, peer = result(server)
@@ -91,13 +91,13 @@ def main():
     build(network)
     a, b, c, d = network.nics
     ways = {"other host": (a, d), "second NIC": (a, c), "siblings": (b, c), "itself": (c, c)}
-    found = {
+    results = {
         "pid": os.getpid(),
         "transfers": {name: transfer(*way) for name, way in ways.items()},
         "hub": settings(),
         "nics": {nic.name: result(inside(nic.name, settings)) for nic in network.nics},
     }
-    print(json.dumps(found))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

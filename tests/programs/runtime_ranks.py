@@ -64,8 +64,8 @@ def right(task, device, piece, seed=0):
     box = task.dst.boxes(task.shape).get(device)
     if box is None:
         return piece is None
-    found = bytes_of(piece).numpy()
-    return trial.first_wrong(task.shape, task.dtype, box, seed, found) is None
+    raw = bytes_of(piece).numpy()
+    return trial.first_wrong(task.shape, task.dtype, box, seed, raw) is None
 
 
 def all_right(plan, device, outs):
@@ -177,15 +177,15 @@ def others_done(rank, size):
 @scenario(4)
 def skipped_first_call(rank):
     plan = simple_plan()
-    found = None
+    outcome = None
     if rank < 3:
         start = time.monotonic()
         try:
             run_rank(plan, filled(plan.tasks[0], rank), timeout_s=2.0)
         except rl.ReshardError as error:
-            found = [str(error), time.monotonic() - start]
+            outcome = [str(error), time.monotonic() - start]
     others_done(rank, 4)
-    return found
+    return outcome
 
 
 @scenario(4)
@@ -193,15 +193,15 @@ def skipped_later_call(rank):
     plan = simple_plan()
     piece = filled(plan.tasks[0], rank)
     run_rank(plan, piece)
-    found = []
+    outcome = []
     for _ in range(2 * (rank != 2)):
         start = time.monotonic()
         try:
             run_rank(plan, piece, timeout_s=2.0)
         except rl.ReshardError as error:
-            found += [str(error), time.monotonic() - start]
+            outcome += [str(error), time.monotonic() - start]
     others_done(rank, 4)
-    return found
+    return outcome
 
 
 @scenario(4)
@@ -283,8 +283,8 @@ def given_destination(rank):
     plan = simple_plan()
     (task,) = plan.tasks
     piece, out = filled(task, rank), filled(task, rank, "dst", seed=99)
-    made = run_rank(plan, piece, out=out)
-    return made is out and right(task, rank, out)
+    result = run_rank(plan, piece, out=out)
+    return result is out and right(task, rank, out)
 
 
 @scenario(4)
@@ -293,11 +293,11 @@ def signal_moves_no_data(rank):
     (task,) = plan.tasks
     out = filled(task, rank, "dst", seed=99)
     untouched = None if out is None else bytes_of(out).clone()
-    made = run_rank(plan, filled(task, rank), out=out)
+    result = run_rank(plan, filled(task, rank), out=out)
     fresh = run_rank(plan, filled(task, rank))
     if rank < 2:
-        return made is None and fresh is None
-    return torch.equal(bytes_of(made), untouched) and not bytes_of(fresh).any().item()
+        return result is None and fresh is None
+    return torch.equal(bytes_of(result), untouched) and not bytes_of(fresh).any().item()
 
 
 @scenario(3)
@@ -381,10 +381,10 @@ TRACED = random_tasks.traced_plans()
 @scenario(8)
 def traces(rank):
     jitter = np.random.default_rng(rank)
-    made = []
+    events = []
     for plan in TRACED:
-        made.append(traced(plan, rank, jitter) if rank in devices_of(plan) else None)
-    return made
+        events.append(traced(plan, rank, jitter) if rank in devices_of(plan) else None)
+    return events
 
 
 def live(folder, rank, size, function, to):

@@ -47,11 +47,13 @@ def plan_of(src, dst, shape=SHAPE, strategy="broadcast"):
 
 def one_way(rank):
     """x on one mesh, its cube weighed and summed on another; {case: whether all is right}."""
-    found = {}
+    verdicts = {}
     for name, (src, dst) in LAYOUTS.items():
         for strategy in ("broadcast", "local_allgather"):
-            found[f"{name}, {strategy}"] = one_way_right(rank, plan_of(src, dst, SHAPE, strategy))
-    return found
+            verdicts[f"{name}, {strategy}"] = one_way_right(
+                rank, plan_of(src, dst, SHAPE, strategy)
+            )
+    return verdicts
 
 
 def one_way_right(rank, plan):

@@ -28,8 +28,8 @@ LIMIT_S = 3.0
 def opened():
     """A cluster of four workers, and its pool."""
     if network.refused() is None:
-        made = rl.EmulatedCluster(hosts=2, devices_per_host=2)
-        return made.cluster, made
+        cluster = rl.EmulatedCluster(hosts=2, devices_per_host=2)
+        return cluster.cluster, cluster
     return rl.Cluster(hosts=2, devices_per_host=2), rl.runtime.Pool(4)
 
 

@@ -76,12 +76,12 @@ def test_new_arrays_are_of_the_same_library_and_type(library):
 @pytest.mark.parametrize("seed", range(0, 40, 5))
 def test_plans_are_executed_with_arrays_of_every_library(library, seed):
     plan = random_plan(seed)
-    given, expected = [], []
+    sources, expected = [], []
     for number, task in enumerate(plan.tasks):
         dtype = "int64" if task.dtype == "int64" else "int16"
         whole = np.arange(np.prod(task.shape, dtype=int), dtype=dtype).reshape(task.shape) + number
-        given.append((task, whole))
-    tasks = [rl.ReshardingTask(t.shape, w.dtype, t.src, t.dst, t.cluster) for t, w in given]
+        sources.append((task, whole))
+    tasks = [rl.ReshardingTask(t.shape, w.dtype, t.src, t.dst, t.cluster) for t, w in sources]
     plan = rl.plan(tasks, plan.strategy, chunks=plan.chunks)
 
     def pieces(layout, whole):
@@ -90,8 +90,8 @@ def test_plans_are_executed_with_arrays_of_every_library(library, seed):
             for d, box in layout.boxes(whole.shape).items()
         }
 
-    held = [{d: made(library, part) for d, part in pieces(t.src, w).items()} for t, w in given]
-    expected = [pieces(t.dst, w) for t, w in given]
+    held = [{d: made(library, part) for d, part in pieces(t.src, w).items()} for t, w in sources]
+    expected = [pieces(t.dst, w) for t, w in sources]
     for out, right in zip(rl.execute(plan, held), expected, strict=True):
         assert out.keys() == right.keys()
         for device, part in right.items():

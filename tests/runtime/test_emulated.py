@@ -35,15 +35,15 @@ class Unprobed(rl.EmulatedCluster):
 @contextmanager
 def unprobed(*arguments, **options):
     """A cluster whose speed is not measured on entry: the machine may be busy with other tests."""
-    with Unprobed(*arguments, **options) as made:
-        yield made
+    with Unprobed(*arguments, **options) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
 def cluster():
     """Host 0 with one device in use by a sender, hosts 1 and 2 with two NICs."""
-    with unprobed(3, 2, nic=["400Mbit", "200Mbit", "200Mbit"], nics_per_host=[1, 2, 2]) as made:
-        yield made
+    with unprobed(3, 2, nic=["400Mbit", "200Mbit", "200Mbit"], nics_per_host=[1, 2, 2]) as emulated:
+        yield emulated
 
 
 @pytest.fixture
@@ -78,14 +78,14 @@ def test_a_measurement_says_what_it_was_taken_on(cluster):
 
 def test_on_entry_the_speed_is_measured_and_a_cluster_too_slow_is_refused(folder, monkeypatch):
     monkeypatch.setattr(launch, "LEAST_SHARE", 0.01)
-    with rl.EmulatedCluster(2, 1, nic="200Mbit") as made:
-        assert 0.01 < made.probe.share < 1.1 and 0 <= made.probe.cpu_share <= 1
-        plan = columns_to_rows(made.cluster, [0], [1])
-        measured = made.run(plan, repeats=1)
-        assert measured.environment["nic_share"] == made.probe.share
+    with rl.EmulatedCluster(2, 1, nic="200Mbit") as emulated:
+        assert 0.01 < emulated.probe.share < 1.1 and 0 <= emulated.probe.cpu_share <= 1
+        plan = columns_to_rows(emulated.cluster, [0], [1])
+        measured = emulated.run(plan, repeats=1)
+        assert measured.environment["nic_share"] == emulated.probe.share
         assert measured.predicted_here
         faster = columns_to_rows(rl.Cluster(2, 1, nic="400Mbit"), [0], [1])
-        assert not made.run(faster, repeats=1).predicted_here
+        assert not emulated.run(faster, repeats=1).predicted_here
     monkeypatch.setattr(launch, "LEAST_SHARE", 2.0)
     text = (
         r"the NICs were to carry 200 Mbit/s each, and carry .*bit/s when all are at work, the "
@@ -100,8 +100,8 @@ def test_on_entry_the_speed_is_measured_and_a_cluster_too_slow_is_refused(folder
 
 
 def test_a_slow_nic_is_seen_to_carry_its_speed():
-    with rl.EmulatedCluster(2, 1, nic="30Mbit") as made:
-        assert made.probe.share > launch.LEAST_SHARE
+    with rl.EmulatedCluster(2, 1, nic="30Mbit") as emulated:
+        assert emulated.probe.share > launch.LEAST_SHARE
 
 
 @pytest.mark.parametrize(
@@ -117,19 +117,19 @@ def test_a_slow_nic_is_seen_to_carry_its_speed():
     ],
 )
 def test_what_is_measured_on_entry_leaves_its_host(nics, devices, count):
-    made = rl.EmulatedCluster(3, 4, "100Mbit", nics, devices=devices)
-    ring = launch._ring(made.cluster, made.devices)
-    hosts = [tuple(map(made.cluster.host_of, t.path)) for t in ring.transfers]
+    emulated = rl.EmulatedCluster(3, 4, "100Mbit", nics, devices=devices)
+    ring = launch._ring(emulated.cluster, emulated.devices)
+    hosts = [tuple(map(emulated.cluster.host_of, t.path)) for t in ring.transfers]
     assert all(len(ends) == 2 and ends[0] != ends[1] for ends in hosts)
     for side in (0, -1):  # as many NICs at both ends, each once
-        near = [made.cluster.nic_of(t.path[side]) for t in ring.transfers]
+        near = [emulated.cluster.nic_of(t.path[side]) for t in ring.transfers]
         assert len(set(near)) == len(near) == count
 
 
 def test_a_cluster_of_one_host_has_no_nic_to_measure():
-    with rl.EmulatedCluster(1, 2) as made:
-        assert made.probe is None
-        assert made.run(columns_to_rows(made.cluster, [0], [1]), repeats=1).verified
+    with rl.EmulatedCluster(1, 2) as emulated:
+        assert emulated.probe is None
+        assert emulated.run(columns_to_rows(emulated.cluster, [0], [1]), repeats=1).verified
 
 
 def test_run_emulates_the_hosts_of_the_plan_with_nics_slowed_down(monkeypatch):
@@ -141,8 +141,8 @@ def test_run_emulates_the_hosts_of_the_plan_with_nics_slowed_down(monkeypatch):
 
 
 def test_speeds_that_can_be_emulated_are_kept():
-    made = columns_to_rows(rl.Cluster(hosts=2, devices_per_host=1, nic="30Mbit"), [0], [1])
-    assert launch.emulation_of(made.cluster, [0, 1]).cluster.nic_Bps == 30e6 / 8
+    plan = columns_to_rows(rl.Cluster(hosts=2, devices_per_host=1, nic="30Mbit"), [0], [1])
+    assert launch.emulation_of(plan.cluster, [0, 1]).cluster.nic_Bps == 30e6 / 8
 
 
 def test_nics_may_be_as_fast_as_the_processor_emulates():
@@ -166,36 +166,36 @@ def test_plans_for_other_hosts_are_refused(cluster, other):
 def test_two_clusters_at_once_do_not_meet(cluster):
     with unprobed(3, 2) as other:
         for _ in range(2):
-            for made in (cluster, other):
-                plan = columns_to_rows(made.cluster, [0, 2], [1, 5])
-                assert made.run(plan, repeats=1, warmup=0).verified
+            for emulated in (cluster, other):
+                plan = columns_to_rows(emulated.cluster, [0, 2], [1, 5])
+                assert emulated.run(plan, repeats=1, warmup=0).verified
 
 
 def test_nothing_is_left_after_success_and_after_an_exception(folder):
     before = leftovers.traces(folder)
-    with unprobed(2, 2) as made:
-        plan = columns_to_rows(made.cluster, [0, 1], [2, 3])
-        made.run(plan, repeats=1)
-        pids = leftovers.processes(made)
-        assert len(leftovers.workers(made)) == 4 and len(pids) >= 6
+    with unprobed(2, 2) as emulated:
+        plan = columns_to_rows(emulated.cluster, [0, 1], [2, 3])
+        emulated.run(plan, repeats=1)
+        pids = leftovers.processes(emulated)
+        assert len(leftovers.workers(emulated)) == 4 and len(pids) >= 6
     assert leftovers.gone(pids) and leftovers.traces(folder) == before
-    with pytest.raises(KeyError), unprobed(2, 2) as made:
-        made.run(plan, repeats=1)
-        pids = leftovers.processes(made)
+    with pytest.raises(KeyError), unprobed(2, 2) as emulated:
+        emulated.run(plan, repeats=1)
+        pids = leftovers.processes(emulated)
         raise KeyError
     assert leftovers.gone(pids) and leftovers.traces(folder) == before
 
 
 def test_a_worker_that_dies_is_named_with_what_it_did(folder):
-    with unprobed(2, 2) as made:
-        plan = columns_to_rows(made.cluster, [0, 1], [2, 3], shape=(2000, 1000))
-        made.run(plan, repeats=1)
-        victim = leftovers.workers(made)[3]
+    with unprobed(2, 2) as emulated:
+        plan = columns_to_rows(emulated.cluster, [0, 1], [2, 3], shape=(2000, 1000))
+        emulated.run(plan, repeats=1)
+        victim = leftovers.workers(emulated)[3]
         threading.Timer(0.3, os.kill, (victim, signal.SIGKILL)).start()
         text = r"device 3 died \(killed by SIGKILL\); last operation, in repeat \d+"
         with pytest.raises(rl.ReshardError, match=text):
-            made.run(plan, repeats=10**6)
-        assert made.run(plan, repeats=1).verified  # on fresh processes
+            emulated.run(plan, repeats=10**6)
+        assert emulated.run(plan, repeats=1).verified  # on fresh processes
     assert leftovers.traces(folder)["files"] == []
 
 

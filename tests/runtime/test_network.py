@@ -25,7 +25,7 @@ def start(*arguments: str) -> subprocess.Popen:
 
 
 @pytest.fixture(scope="module")
-def found():
+def results():
     """What the scenarios found; all in one set of namespaces."""
     with start() as process:
         out, _ = process.communicate(timeout=60)
@@ -44,31 +44,31 @@ def found():
         ("itself", "10.77.1.2", ["lo"]),
     ],
 )
-def test_payloads_take_the_way_of_the_cluster(found, way, peer, left_by):
-    assert found["transfers"][way] == {"arrived": True, "peer": peer, "left_by": left_by}
+def test_payloads_take_the_way_of_the_cluster(results, way, peer, left_by):
+    assert results["transfers"][way] == {"arrived": True, "peer": peer, "left_by": left_by}
 
 
 @needs_namespaces
 @pytest.mark.distributed
-def test_every_nic_is_limited_both_ways_and_nothing_else_is(found):
+def test_every_nic_is_limited_both_ways_and_nothing_else_is(results):
     wire = {"400": 50e6, "200": 25e6, "1000": 125e6}
     wire = {name: round(rate * 9014 / 8948) for name, rate in wire.items()}
-    assert found["hub"]["buckets"] == pytest.approx(
+    assert results["hub"]["buckets"] == pytest.approx(
         {"s0": wire["400"], "s1": wire["200"], "s2": wire["200"], "s3": wire["1000"]}, abs=1
     )
     for name, rate in (("h0n0", "400"), ("h1n0", "200"), ("h1n1", "200"), ("h2n0", "1000")):
-        assert found["nics"][name]["buckets"] == pytest.approx({"eth0": wire[rate]}, abs=1)
+        assert results["nics"][name]["buckets"] == pytest.approx({"eth0": wire[rate]}, abs=1)
 
 
 @needs_namespaces
 @pytest.mark.distributed
-def test_frames_are_large_and_tcp_is_tuned(found):
-    for name, nic in found["nics"].items():
+def test_frames_are_large_and_tcp_is_tuned(results):
+    for name, nic in results["nics"].items():
         assert nic["mtu"].pop("lo") == 65536
         cables = {"h1n0": {"x1"}, "h1n1": {"x0"}}.get(name, set())
         assert nic["mtu"] == dict.fromkeys({"eth0"} | cables, 9000)
         assert (nic["window"], nic["control"]) == ("524288", "reno")
-    assert found["pid"] == 1
+    assert results["pid"] == 1
 
 
 @needs_namespaces

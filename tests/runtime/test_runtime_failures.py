@@ -87,10 +87,10 @@ FAULTS = [
 @pytest.mark.parametrize(("do", "text"), FAULTS)
 def test_a_worker_that_fails_is_named(faulty, plan, do, text):
     timeout_s = 4.0 if "hangs" in text else 60.0
-    found, pids = failing_run(faulty, plan, timeout_s, device=2, repeat=2, do=do)
-    assert re.search(text, found), found
-    assert re.search(r"ing transfer \d (from|to) device \d \(step \d of 4, \d of 4", found)
-    assert "stderr of device 2:" in found and "the fault strikes" in found
+    error, pids = failing_run(faulty, plan, timeout_s, device=2, repeat=2, do=do)
+    assert re.search(text, error), error
+    assert re.search(r"ing transfer \d (from|to) device \d \(step \d of 4, \d of 4", error)
+    assert "stderr of device 2:" in error and "the fault strikes" in error
     assert len(pids) == 4 and not alive(pids)
     again = faulty.run(plan, repeats=2, warmup=0)  # fresh processes
     assert again.verified and not set(faulty.pids.values()) & set(pids)
@@ -109,25 +109,25 @@ def test_a_death_stops_the_run_at_once(faulty, plan):
 @pytest.mark.distributed
 @pytest.mark.parametrize(("byte", "element"), [(0, r"\(0,\)"), (25, r"\(12,\)"), (47, r"\(23,\)")])
 def test_wrong_bytes_are_found(faulty, plan, byte, element):
-    found, _ = failing_run(faulty, plan, device=3, repeat=3, do="wrong", byte=byte)
+    error, _ = failing_run(faulty, plan, device=3, repeat=3, do="wrong", byte=byte)
     assert re.search(
         r"device 3 failed: device 3 holds wrong bytes in its destination piece \[0:24\] of tensor "
         rf"0 \(int16, shape \(24,\)\): element {element} is 0x([0-9a-f]{{4}}), expected "
         r"0x(?!\1)[0-9a-f]{4}; last operation, in repeat 3",
-        found,
-    ), found
+        error,
+    ), error
 
 
 @pytest.mark.distributed
 def test_the_bytes_of_an_earlier_repeat_do_not_count(faulty, plan):
-    found, _ = failing_run(faulty, plan, device=3, repeat=3, do="astray")
-    assert re.search(r"device 3 holds wrong bytes .* element \(0,\) is 0xffff, expected", found)
+    error, _ = failing_run(faulty, plan, device=3, repeat=3, do="astray")
+    assert re.search(r"device 3 holds wrong bytes .* element \(0,\) is 0xffff, expected", error)
 
 
 @pytest.mark.distributed
 def test_a_rank_that_takes_no_part_is_not_waited_for_long(faulty, plan):
-    found, pids = failing_run(faulty, plan, 4.0, device=2, repeat=2, do="skip")
-    assert "not done within 4 s" in found or "holds wrong bytes" in found
+    error, pids = failing_run(faulty, plan, 4.0, device=2, repeat=2, do="skip")
+    assert "not done within 4 s" in error or "holds wrong bytes" in error
     assert not alive(pids)
 
 

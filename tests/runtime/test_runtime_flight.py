@@ -53,10 +53,10 @@ class Wire:
             self.done[way] += 1
 
 
-def carried(plan, device, given):
+def carried(plan, device, piece):
     """What ``device`` had under way while it carried out its part."""
     wire = Wire()
-    memory = PieceMemory(check_pieces(plan, device, given, None))
+    memory = PieceMemory(check_pieces(plan, device, piece, None))
     control = SimpleNamespace(torch=torch, me=device, wire=Wire())
     program = Compiler(plan).compile(device)
     LaneCall(program, memory, wire, control, 1, Deadline(20), lambda *_: None).run()
@@ -72,8 +72,8 @@ def test_a_chain_of_many_chunks():
     (chain,) = plan.transfers
     assert chain.messages == 500
     for device, ways in zip(chain.path, (["send"], ["recv", "send"], ["recv"]), strict=True):
-        given = torch.zeros(1000, dtype=torch.int8) if device == 0 else None
-        wire = carried(plan, device, given)
+        piece = torch.zeros(1000, dtype=torch.int8) if device == 0 else None
+        wire = carried(plan, device, piece)
         assert wire.done == dict.fromkeys(ways, 500)
         assert {way: wire.most[way] for way in ways} == dict.fromkeys(ways, EACH_WAY)
 

@@ -136,12 +136,12 @@ def test_waits_are_told_by_the_last_device_of_the_transfer():
     plan = rl.plan(rl.ReshardingTask((8,), "int8", src, dst, cluster), chunks=4)
     first, second = plan.transfers
     assert first.path == (0, 4, 5) and second.path == (2, 4, 5) and second.after == (0,)
-    made = programs(plan)
-    assert made[2].awaited == [(5, 0)]
-    assert [m.notify for m in made[5].recvs] == [(2,), ()]
-    assert [m.notify for m in made[4].recvs] == [(), ()]
-    assert [m.last for m in made[4].recvs] == [False, False]
-    assert [m.forward for m in made[4].sends] == [True, True]
+    compiled = programs(plan)
+    assert compiled[2].awaited == [(5, 0)]
+    assert [m.notify for m in compiled[5].recvs] == [(2,), ()]
+    assert [m.notify for m in compiled[4].recvs] == [(), ()]
+    assert [m.last for m in compiled[4].recvs] == [False, False]
+    assert [m.forward for m in compiled[4].sends] == [True, True]
 
 
 def test_a_wait_for_what_ends_at_the_same_device_needs_no_word():

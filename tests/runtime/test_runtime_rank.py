@@ -80,28 +80,28 @@ def test_a_skipped_later_call_ends_by_the_deadline(results):
 
 @pytest.mark.distributed
 def test_a_dead_peer_is_noticed_by_the_deadline(results):
-    found = results["dead_peer"]
-    assert found[2] is None
+    outcomes = results["dead_peer"]
+    assert outcomes[2] is None
     for rank in (0, 1, 3):
-        assert "device" in found[rank]["error"]
-        assert found[rank]["seconds"] < 20
+        assert "device" in outcomes[rank]["error"]
+        assert outcomes[rank]["seconds"] < 20
 
 
 @pytest.mark.distributed
 def test_ranks_that_do_not_fit_the_plan(results):
-    for found in results["world_too_small"]:
-        assert "but the group has ranks 0 to 2, one a device" in found["error"]
+    for outcome in results["world_too_small"]:
+        assert "but the group has ranks 0 to 2, one a device" in outcome["error"]
     assert "rank 1 is no device of the plan; only ranks [0]" in results["not_a_device"][1]["error"]
 
 
 def moments(plan, ranks):
     """``{(transfer, op, device): {messages done: moment}}``."""
-    found = {}
+    at = {}
     for device, trace in enumerate(ranks):
         for lane, step, done, moment in trace["events"] if trace else ():
             transfer = plan.programs[device][step].transfer
-            found.setdefault((transfer, lane, device), {})[done] = moment
-    return found
+            at.setdefault((transfer, lane, device), {})[done] = moment
+    return at
 
 
 @pytest.mark.distributed
@@ -109,7 +109,7 @@ def test_things_happen_in_the_order_of_the_plan(results):
     """Delayed at random, every device still keeps lanes, ``after`` and chunks in order."""
     across = forwarded = 0
     for number, plan in enumerate(traced_plans()):
-        ranks = [made[number] for made in results["traces"]]
+        ranks = [events[number] for events in results["traces"]]
         assert all(trace is None or trace["right"] for trace in ranks)
         at = moments(plan, ranks)
         for device, trace in enumerate(ranks):

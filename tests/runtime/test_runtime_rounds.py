@@ -41,25 +41,25 @@ def test_the_random_plans_have_what_is_to_be_tested():
 @pytest.mark.parametrize("collective", [False, True])
 def test_every_message_of_every_hop_is_there_once(collective):
     for plan in PLANS:
-        found = Counter()
+        counts = Counter()
         for _, op in placed(rounds_of(plan, collective)):
             if op.kind == "broadcast":
-                found.update((op.transfer, a, b) for a, b in pairwise(op.devices))
+                counts.update((op.transfer, a, b) for a, b in pairwise(op.devices))
                 assert op.devices == plan.transfers[op.transfer].path
             elif op.kind != "token":
-                found[op.transfer, op.devices[0], op.devices[-1]] += 1
-        cast = {
+                counts[op.transfer, op.devices[0], op.devices[-1]] += 1
+        broadcast = {
             op.transfer: op.messages
             for _, op in placed(rounds_of(plan, collective))
             if op.kind == "broadcast"
         }
         expected = Counter()
         for t in plan.transfers:
-            count = cast.get(t.id, t.messages if len(t.path) > 1 else 1)
+            count = broadcast.get(t.id, t.messages if len(t.path) > 1 else 1)
             for a, b in pairwise(t.path if len(t.path) > 1 else t.path * 2):
                 expected[t.id, a, b] += count
-        assert found == expected
-        assert bool(cast) <= collective
+        assert counts == expected
+        assert bool(broadcast) <= collective
 
 
 @pytest.mark.parametrize("collective", [False, True])
@@ -88,13 +88,13 @@ def test_data_is_there_before_it_leaves(collective):
     """A device forwards what it has; what comes ``after`` others knows that they are complete."""
     for plan in PLANS:
         ops = placed(rounds_of(plan, collective))
-        first, last, told = {}, {}, {}
+        first, last, notified = {}, {}, {}
         for at, op in ops:
             if op.kind == "token":
                 assert at > max(
                     r for r, o in ops if o.transfer == op.transfer and o.kind != "token"
                 )
-                told[op.transfer, op.devices[1]] = at
+                notified[op.transfer, op.devices[1]] = at
                 assert op.devices[0] == plan.transfers[op.transfer].path[-1]
                 continue
             last[op.transfer] = at
@@ -113,7 +113,7 @@ def test_data_is_there_before_it_leaves(collective):
         for t in plan.transfers:
             for other in t.after:
                 here = plan.transfers[other].path[-1] == t.path[0]
-                assert first[t.id] > (last[other] if here else told[other, t.path[0]])
+                assert first[t.id] > (last[other] if here else notified[other, t.path[0]])
 
 
 def chain_plan(nbytes=4000, chunks=10, shape=None):
@@ -134,8 +134,8 @@ def test_a_broadcast_of_scattered_data_stages_no_more_than_its_chunks():
     cluster = rl.Cluster(hosts=3, devices_per_host=2)
     src, dst = rl.Layout(rl.Mesh([0]), "RR"), rl.Layout(rl.Mesh([[2, 3], [4, 5]]), "RS0")
     plan = rl.plan(rl.ReshardingTask((64, 100), "uint8", src, dst, cluster), chunks=8)
-    casts = [op for _, op in placed(rounds_of(plan, True)) if op.kind == "broadcast"]
-    assert {op.messages for op in casts} == {4}  # two chunks of eight at a time
+    broadcasts = [op for _, op in placed(rounds_of(plan, True)) if op.kind == "broadcast"]
+    assert {op.messages for op in broadcasts} == {4}  # two chunks of eight at a time
 
 
 def test_tokens_beyond_a_batch_wait_for_the_next_round():
@@ -186,7 +186,7 @@ class Recorder:
     def install(self, patch):
         import torch.distributed as dist
 
-        make, cast, batch = dist.new_group, dist.broadcast, dist.batch_isend_irecv
+        make, real_broadcast, batch = dist.new_group, dist.broadcast, dist.batch_isend_irecv
         self.ranks = {}
 
         def new_group(ranks, backend=None):
@@ -197,7 +197,7 @@ class Recorder:
 
         def broadcast(data, group, group_src, async_op):
             self.calls.append(("broadcast", self.ranks[group], group_src, data.numel()))
-            return cast(data, group=group, group_src=group_src, async_op=async_op)
+            return real_broadcast(data, group=group, group_src=group_src, async_op=async_op)
 
         def batched(posts):
             kinds = {dist.isend: "send", dist.irecv: "recv"}
@@ -284,11 +284,11 @@ def rendezvous(calls):
         moved = False
         for rank in calls:
             post(rank)
-        casts = {r for r in calls if at[r] < len(calls[r]) and calls[r][at[r]][0] == "broadcast"}
-        for rank in [r for r in calls if at[r] < len(calls[r]) and r not in casts and done(r)]:
+        ready = {r for r in calls if at[r] < len(calls[r]) and calls[r][at[r]][0] == "broadcast"}
+        for rank in [r for r in calls if at[r] < len(calls[r]) and r not in ready and done(r)]:
             at[rank] += 1
             moved = True
-        for rank in casts:
+        for rank in ready:
             if (
                 at[rank] < len(calls[rank])
                 and calls[rank][at[rank]][0] == "broadcast"
@@ -308,8 +308,8 @@ def test_what_the_ranks_ask_for_fits_together(seed, collective, monkeypatch):
     asked = {rank: record(plan, rank, size, collective, monkeypatch) for rank in range(size)}
     groups = {tuple(recorder.groups) for recorder in asked.values()}
     assert len(groups) == 1  # made in one order by all, and not made again
-    (made,) = groups
-    assert len(set(made)) == len(made) and bool(made) <= collective
+    (group,) = groups
+    assert len(set(group)) == len(group) and bool(group) <= collective
     assert rendezvous({rank: recorder.calls for rank, recorder in asked.items()}) == {}
 
 
@@ -321,10 +321,10 @@ def test_the_fake_rendezvous_notices_what_does_not_fit():
         1: [("batch", [("send", 0, 4)]), ("batch", [("recv", 0, 4)])],
     }
     assert set(rendezvous(crossed)) == {0, 1}
-    casts = {
+    broadcasts = {
         0: [("broadcast", (0, 1), 0, 4), ("broadcast", (0, 1), 1, 4)],
         1: [("broadcast", (0, 1), 1, 4), ("broadcast", (0, 1), 0, 4)],
     }
-    assert set(rendezvous(casts)) == {0, 1}
+    assert set(rendezvous(broadcasts)) == {0, 1}
     with pytest.raises(AssertionError, match="sizes"):
         rendezvous({0: [("batch", [("send", 1, 4)])], 1: [("batch", [("recv", 0, 5)])]})

@@ -49,8 +49,8 @@ def interesting(scheduler: str, count: int) -> list[rl.Plan]:
 
 @pytest.fixture(scope="module")
 def pool():
-    with Pool(8) as made:
-        yield made
+    with Pool(8) as processes:
+        yield processes
 
 
 @pytest.mark.distributed

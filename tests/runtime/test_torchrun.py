@@ -138,8 +138,8 @@ def test_without_torchrun_the_worker_says_how_to_start_it(plan, tmp_path, monkey
 def test_measurements_survive_json(plan):
     from reshard_lab.runtime.measure import measurement
 
-    made = measurement(plan, [1.0, 2.0], True, {"link": "a wire"})
-    assert torchrun.restored(json.loads(json.dumps(made.to_dict()))) == made
+    record = measurement(plan, [1.0, 2.0], True, {"link": "a wire"})
+    assert torchrun.restored(json.loads(json.dumps(record.to_dict()))) == record
 
 
 def test_a_temporary_folder_is_removed_after_a_refusal(plan, on_cpus, tmp_path, monkeypatch):

@@ -198,8 +198,8 @@ def test_one_seed_one_schedule(method):
 
 def test_seeds_differ():
     problem = PROBLEMS["3x8:S0S1R->4x8:S01RR"]
-    made = {solve(problem, "greedy", time_limit_s=0.2, seed=s).assignments for s in range(3)}
-    assert len(made) == 3
+    schedules = {solve(problem, "greedy", time_limit_s=0.2, seed=s).assignments for s in range(3)}
+    assert len(schedules) == 3
 
 
 def uneven(tasks: int) -> Problem:

@@ -351,8 +351,8 @@ def test_cp_sat_proves_what_the_stages_before_it_do_not():
         [(0,), (0,), (1,), (1,), (2,), (2,), (0, 1, 2)],
         [(3,), (4,), (3,), (5,), (4,), (5,), (3,)],
     )
-    given = list_schedule(problem, range(7), [options[0] for options in problem.senders])
-    order, bound = cpsat.search(problem.groups, given, 0.0, Budget(10.0), 0)
+    start = list_schedule(problem, range(7), [options[0] for options in problem.senders])
+    order, bound = cpsat.search(problem.groups, start, 0.0, Budget(10.0), 0)
     tasks, senders = [task for task, _ in order], dict(order)
     assert sorted(tasks) == list(range(7))
     placed = list_schedule(problem, tasks, [senders[i] for i in range(7)])
@@ -366,14 +366,14 @@ def test_list_scheduling_passes_make_schedules(problem):
     if not moving:
         return
     tables = [problem.groups, longest_first(problem.groups)]
-    for made in (
+    for schedule in (
         *(dispatch(GroupTable(groups)) for groups in tables),
         dispatch(GroupTable(problem.groups), np.random.default_rng(1), 0.5),
         insert_widest(problem.groups, 0.0, Budget(0.01), 0),
     ):
-        assert sorted(a.task for a in made) == moving
+        assert sorted(a.task for a in schedule) == moving
         busy: dict = {}
-        for a in made:
+        for a in schedule:
             assert a.end - a.start == pytest.approx(problem.durations[a.task])
             for nic in [("tx", a.sender), *(("rx", r) for r in problem.receivers[a.task])]:
                 busy.setdefault(nic, []).append((a.start, a.end))
@@ -443,8 +443,8 @@ def test_shares_deliver_every_group_once(problem):
     if not problem.groups:
         return
     classes = receiver_classes(problem.groups)
-    for g, made in zip(problem.groups, classes, strict=True):
-        assert sorted(r for c in made for r in c) == sorted(g.receivers)
+    for g, classes_of in zip(problem.groups, classes, strict=True):
+        assert sorted(r for c in classes_of for r in c) == sorted(g.receivers)
     sent: Counter = Counter()
     for part in share_out(problem.groups, 5.0):
         g = problem.groups[part.group]

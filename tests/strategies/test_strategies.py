@@ -79,8 +79,8 @@ def test_ring_with_slow_and_fast_links():
         links = [nic if (i + 1) % devices == 0 else link for i in range(n)]
         scatter = n * (1 + 240 / 10)
         expected = scatter + ring_by_hand([240.0] * n, links)
-        found = closed_form_s("global_allgather", nbytes, hosts, devices, cluster)
-        assert found == pytest.approx(expected, rel=1e-12)
+        seconds = closed_form_s("global_allgather", nbytes, hosts, devices, cluster)
+        assert seconds == pytest.approx(expected, rel=1e-12)
 
 
 def test_ring_starts_after_a_barrier():

@@ -48,10 +48,10 @@ def width_of(words: str, size: float, bold: bool) -> float:
     from matplotlib import font_manager, ft2font
 
     weight = "bold" if bold else "normal"
-    found = font_manager.findfont(
+    path = font_manager.findfont(
         font_manager.FontProperties(family="DejaVu Sans", weight=weight), fallback_to_default=False
     )
-    font = ft2font.FT2Font(found)
+    font = ft2font.FT2Font(path)
     font.set_size(size, 72)
     font.set_text(words, 0)
     return font.get_width_height()[0] / 64

@@ -29,11 +29,11 @@ class Reader(Pool):
             )
 
 
-def resolved(**given):
+def resolved(**options):
     """The config of ``given`` and its plans; all else as small as can be, compute paced."""
     small = {"schedule": "gpipe", "microbatches": 2, "batch": 4, "compute": Paced(1.0, 2.0)}
     with pytest.raises(Handed) as handed:
-        train(where=Reader(16), **small | given)
+        train(where=Reader(16), **small | options)
     return handed.value.args
 
 

@@ -146,7 +146,7 @@ def test_names_and_defaults(pool, monkeypatch):
     """Two stages of two devices, on each of which every gradient of its stage is compared."""
     compared = []
     monkeypatch.setattr(
-        results, "compare", lambda found, *rest: compared.extend(found) or compare(found, *rest)
+        results, "compare", lambda pairs, *rest: compared.extend(pairs) or compare(pairs, *rest)
     )
     run = train(where=pool)
     assert len({(pair.device, pair.name) for pair in compared}) == len(compared)
@@ -175,10 +175,10 @@ def test_measured_events_keep_the_order_of_the_schedule(pool, schedule, overlap)
     assert run.verified and run.compute == "paced" and "paced" in run.label
     assert run.losses == () and run.gradients == {} and run.max_error is None
     ops = {s: [e for e in run.timeline.events if e.row == f"stage {s}"] for s in range(3)}
-    assert {s: [e.op for e in found] for s, found in ops.items()} == dict(enumerate(run.schedule))
+    assert {s: [e.op for e in events] for s, events in ops.items()} == dict(enumerate(run.schedule))
     ends = {(e.row, e.op): e.end_s for e in run.timeline.events if not e.tensor}
-    for found in ops.values():
-        assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(found))
+    for events in ops.values():
+        assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(events))
     moves = [e for e in run.timeline.events if e.tensor]
     model_chunks = 6 if schedule == "interleaved_1f1b" else 3
     assert len({e.tensor for e in moves}) == model_chunks - 1 + 2  # two levels, two skips
@@ -194,10 +194,10 @@ def test_measured_events_keep_the_order_of_the_schedule(pool, schedule, overlap)
     lanes = {}
     for e in moves:  # a sender is done before all has come, so only the receiver is looked at
         lanes.setdefault(e.row if overlap else f"stage {e.row[-1]}", []).append(e)
-    for lane, found in lanes.items():
-        found += [] if overlap else ops[int(lane[-1])]
-        found.sort(key=lambda e: e.start_s)
-        assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(found)), lane
+    for lane, events in lanes.items():
+        events += [] if overlap else ops[int(lane[-1])]
+        events.sort(key=lambda e: e.start_s)
+        assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(events)), lane
 
 
 def test_measured_beside_simulated(pool):

@@ -18,10 +18,10 @@ def results():
 @pytest.mark.distributed
 def test_gradients_of_every_source_piece(results):
     """Whole on every replica, whatever the layouts."""
-    for rank, found in enumerate(results["one_way"]):
-        assert "crash" not in found and "error" not in found, found
-        assert len(found) == 14
-        assert all(right is True for right in found.values()), (rank, found)
+    for rank, verdicts in enumerate(results["one_way"]):
+        assert "crash" not in verdicts and "error" not in verdicts, verdicts
+        assert len(verdicts) == 14
+        assert all(right is True for right in verdicts.values()), (rank, verdicts)
 
 
 @pytest.mark.distributed

@@ -328,10 +328,12 @@ def test_who_is_late_is_told_from_who_is_gone(said, kind):
 
 def test_groups_are_made_once():
     """Whatever the timeout of the run that makes them."""
-    groups, made = ProcessGroups({0: 0, 1: 1}), []
-    groups.dist = SimpleNamespace(new_group=lambda ranks, **_: made.append(ranks) or len(made))
-    found = [groups.get("up", (0, 1), Deadline(s)) for s in (5, 9)]
-    assert found == [1, 1] and made == [[0, 1]]
+    groups, created = ProcessGroups({0: 0, 1: 1}), []
+    groups.dist = SimpleNamespace(
+        new_group=lambda ranks, **_: created.append(ranks) or len(created)
+    )
+    handles = [groups.get("up", (0, 1), Deadline(s)) for s in (5, 9)]
+    assert handles == [1, 1] and created == [[0, 1]]
     assert groups.get("down", (0, 1), Deadline(5)) == 2
 
 

@@ -23,8 +23,8 @@ def emulated():
         pytest.skip(f"no network namespaces here: {reason}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("reshard_lab.runtime.launch.LEAST_SHARE", 0)
-        with rl.EmulatedCluster(STAGES, 2, "100Mbit") as made:
-            yield made
+        with rl.EmulatedCluster(STAGES, 2, "100Mbit") as cluster:
+            yield cluster
 
 
 @pytest.fixture(scope="module")

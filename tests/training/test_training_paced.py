@@ -16,15 +16,15 @@ SIZES = Transformer(blocks=2, hidden=16, heads=2, sequence=6)
 
 
 def paced(device, delivers=True):
-    made = PacedCompute(StageRank.of(two_by_two(), device), delivers)
-    made.begin(Deadline(5))
-    return made
+    compute = PacedCompute(StageRank.of(two_by_two(), device), delivers)
+    compute.begin(Deadline(5))
+    return compute
 
 
-def ran(device, kind, microbatch, given=None, delivers=True):
+def ran(device, kind, microbatch, arrived=None, delivers=True):
     """What leaves, when ``given`` has come."""
     tensors = StepTensors(Deadline(0.1))
-    for key, tensor in (given or {}).items():
+    for key, tensor in (arrived or {}).items():
         tensors.put(key, tensor)
     return paced(device, delivers).run(StageOp(kind, microbatch, 0), tensors, lambda: None)
 
@@ -64,8 +64,8 @@ def test_what_has_come_whole_passes():
 )
 def test_what_went_astray_does_not(what, spoil):
     (tensor, key), (other, _) = whole(1), whole(0)
-    given = {key: spoil(tensor, other)[:, :3].clone()}
+    arrived = {key: spoil(tensor, other)[:, :3].clone()}
     text = r"stage 1, F1: tensor 0>1 did not come whole: element \d+ of its box is \d+, not \d+"
     with pytest.raises(rl.ReshardError, match=text):
-        ran(2, FORWARD, 1, given)
-    ran(2, FORWARD, 1, given, delivers=False)  # under signal nothing is delivered
+        ran(2, FORWARD, 1, arrived)
+    ran(2, FORWARD, 1, arrived, delivers=False)  # under signal nothing is delivered

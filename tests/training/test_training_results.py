@@ -85,17 +85,17 @@ def run_of(pace_s):
     began = 1000.0 * np.arange(len(pace))
     starts = began[:, None] + pace[:, None] * np.arange(count)
     stages, targets = np.array(config.graph.stages), np.array(config.graph.targets)
-    found = {}
+    rows = {}
     for device in config.devices:
         part = (stages == config.stage_of(device)) | (targets == config.stage_of(device))
-        found[device] = {
+        rows[device] = {
             "began": began,
             "ended": began + pace * count,
             "starts": np.where(part, starts, NO),
             "ends": np.where(part, starts + pace[:, None], NO),
         }
     return results.gather_run(
-        config, plans, "broadcast", results.DeviceResults(found, None, []), {}
+        config, plans, "broadcast", results.DeviceResults(rows, None, []), {}
     ), count
 
 

@@ -31,49 +31,49 @@ def toy(**more: str) -> panel.Explorer:
     return panel.Explorer("toy", groups, draw, **more)
 
 
-def shown(made: panel.Explorer) -> str:
+def shown(explorer: panel.Explorer) -> str:
     """Text inside the picture."""
-    return re.findall(r"<text[^>]*>([^<]*)", made.picture.value)[0]
+    return re.findall(r"<text[^>]*>([^<]*)", explorer.picture.value)[0]
 
 
 def test_a_control_changes_the_picture_and_its_numbers():
-    made = toy()
-    assert shown(made) == "1 some"
-    made.controls["size"].value = 7
-    assert shown(made) == "7 some"
-    assert "<b>size</b>&nbsp;7" in made.facts.value
-    assert "<li>some</li>" in made.notes.value
-    made.set(size=2, words="other")
-    assert shown(made) == "2 other"
+    explorer = toy()
+    assert shown(explorer) == "1 some"
+    explorer.controls["size"].value = 7
+    assert shown(explorer) == "7 some"
+    assert "<b>size</b>&nbsp;7" in explorer.facts.value
+    assert "<li>some</li>" in explorer.notes.value
+    explorer.set(size=2, words="other")
+    assert shown(explorer) == "2 other"
 
 
 def test_the_picture_is_replaced_in_one_assignment():
-    made = toy()
+    explorer = toy()
     seen = []
-    made.picture.observe(lambda change: seen.append(change["new"]), names="value")
-    made.controls["size"].value = 7
+    explorer.picture.observe(lambda change: seen.append(change["new"]), names="value")
+    explorer.controls["size"].value = 7
     assert len(seen) == 1 and "7 some" in seen[0]
-    made.set(size=2, words="other")
+    explorer.set(size=2, words="other")
     assert len(seen) == 2 and "2 other" in seen[1]
 
 
 def test_an_error_is_shown_in_place_and_the_last_picture_stays():
-    made = toy()
-    made.controls["size"].value = 3
-    before = made.picture.value
-    made.controls["words"].value = "bad"
-    assert made.picture.value == before
-    assert "Not drawn: words &#x27;bad&#x27; &amp; &lt;worse&gt;" in made.error.value
-    assert made.error.value.startswith('<div role="alert"')
-    made.controls["words"].value = "good"
-    assert "Not drawn" not in made.error.value
-    assert shown(made) == "3 good"
+    explorer = toy()
+    explorer.controls["size"].value = 3
+    before = explorer.picture.value
+    explorer.controls["words"].value = "bad"
+    assert explorer.picture.value == before
+    assert "Not drawn: words &#x27;bad&#x27; &amp; &lt;worse&gt;" in explorer.error.value
+    assert explorer.error.value.startswith('<div role="alert"')
+    explorer.controls["words"].value = "good"
+    assert "Not drawn" not in explorer.error.value
+    assert shown(explorer) == "3 good"
 
 
 def test_other_exceptions_are_not_swallowed():
-    made = toy()
+    explorer = toy()
     with pytest.raises(KeyError, match="mistake of the program"):
-        made.controls["words"].value = "broken"
+        explorer.controls["words"].value = "broken"
 
 
 def test_a_first_view_that_cannot_be_drawn_raises():
@@ -91,25 +91,25 @@ def test_every_control_needs_a_label():
 
 
 def test_a_view_may_move_the_ends_of_a_control():
-    made = toy(play="size")
-    made.controls["size"].value = 8
-    made.controls["words"].value = "few"
-    assert made.controls["size"].value == 5  # no more than there are now
-    assert shown(made) == "5 few"
-    player = made.player
-    assert player in made.box.children[0].children[0].children  # beside what it moves
+    explorer = toy(play="size")
+    explorer.controls["size"].value = 8
+    explorer.controls["words"].value = "few"
+    assert explorer.controls["size"].value == 5  # no more than there are now
+    assert shown(explorer) == "5 few"
+    player = explorer.player
+    assert player in explorer.box.children[0].children[0].children  # beside what it moves
     assert (player.min, player.max) == (0, 5)
-    made.controls["words"].value = "many"
+    explorer.controls["words"].value = "many"
     assert player.max == 9
 
 
 def test_what_is_below_the_picture_stays_where_it_is_until_the_picture_is_a_much_smaller_one():
     groups = {"": {name: controls.slider(name, 1, 1, 400) for name in ("size", "tall")}}
-    made = panel.Explorer("toy", groups, lambda size, tall: draw(size, "some", tall))
+    explorer = panel.Explorer("toy", groups, lambda size, tall: draw(size, "some", tall))
     rooms = []
     for tall, size in ((100, 1), (100, 9), (101, 1), (400, 1), (201, 1), (200, 1)):
-        made.set(tall=tall, size=size)
-        room = re.search(r"padding-top:clamp\((\d+)px,([\d.]+)%,(\d+)px\)", made.picture.value)
+        explorer.set(tall=tall, size=size)
+        room = re.search(r"padding-top:clamp\((\d+)px,([\d.]+)%,(\d+)px\)", explorer.picture.value)
         rooms.append(int(room[3]))
         # In a narrow page it is as high as the picture that it was made for: 90 pixels wide, and
         # its text of 12 pixels no smaller than 9.
@@ -123,11 +123,11 @@ def test_text_in_a_picture_stays_readable_in_a_narrow_page():
     assert "max-width:100%;height:auto;min-width:68px" in drawn  # 9/12 of 90
     tiny = svg.document(90, 20, [svg.label(0, 9, "tiny", 8), svg.label(30, 9, "word")], "alt")
     view = panel.View(svg.Figure(tiny, "a caption", "alt"), [("size",)])
-    made = panel.Explorer(
+    explorer = panel.Explorer(
         "toy", {"": {"size": controls.slider("size", 1, 0, 9)}}, lambda size: view
     )
-    assert "min-width:90px" in made.picture.value  # it does not shrink
-    assert made.picture.layout.overflow == "auto" and made.picture.tabbable
+    assert "min-width:90px" in explorer.picture.value  # it does not shrink
+    assert explorer.picture.layout.overflow == "auto" and explorer.picture.tabbable
 
 
 def test_the_picture_keeps_its_words_and_has_hatches_of_its_own():
@@ -142,14 +142,19 @@ def test_the_picture_keeps_its_words_and_has_hatches_of_its_own():
 
 
 def test_the_table_is_made_when_it_is_asked_for():
-    made = toy()
-    assert made.table.value == ""
-    made.show_table.value = True
-    assert re.findall(r"<t[dh] [^>]*>([^<]*)", made.table.value) == ["size", "words", "1", "some"]
-    made.controls["size"].value = 2
-    assert re.findall(r"<td [^>]*>([^<]*)", made.table.value) == ["2", "some"]
-    made.show_table.value = False
-    assert made.table.value == ""
+    explorer = toy()
+    assert explorer.table.value == ""
+    explorer.show_table.value = True
+    assert re.findall(r"<t[dh] [^>]*>([^<]*)", explorer.table.value) == [
+        "size",
+        "words",
+        "1",
+        "some",
+    ]
+    explorer.controls["size"].value = 2
+    assert re.findall(r"<td [^>]*>([^<]*)", explorer.table.value) == ["2", "some"]
+    explorer.show_table.value = False
+    assert explorer.table.value == ""
 
 
 def test_what_a_cell_stores_is_the_same_every_time():
@@ -167,24 +172,24 @@ def test_set_names_the_control_it_does_not_know():
 
 
 def test_set_refuses_what_a_control_cannot_be_and_changes_nothing():
-    made = toy()
+    explorer = toy()
     with pytest.raises(rl.ReshardError, match="control 'size' cannot be 12; it goes from 0 to 9"):
-        made.set(words="other", size=12)
+        explorer.set(words="other", size=12)
     with pytest.raises(rl.ReshardError, match="control 'size' cannot be 'x'"):
-        made.set(words="other", size="x")
-    assert (made.controls["words"].value, made.controls["size"].value) == ("some", 1)
-    assert shown(made) == "1 some"
+        explorer.set(words="other", size="x")
+    assert (explorer.controls["words"].value, explorer.controls["size"].value) == ("some", 1)
+    assert shown(explorer) == "1 some"
 
 
 def test_set_refuses_what_traitlets_cannot_even_name():
-    made = widgets.layout_explorer()
+    explorer = widgets.layout_explorer()
     with pytest.raises(rl.ReshardError, match=r"control 'axes' cannot be \(5, 6\); it offers"):
-        made.set(unit=1, axes=(5, 6))
-    assert made.controls["unit"].value == 0
+        explorer.set(unit=1, axes=(5, 6))
+    assert explorer.controls["unit"].value == 0
 
 
 def test_set_changes_nothing_whatever_goes_wrong(monkeypatch):
-    made = toy()
+    explorer = toy()
 
     def broken(name, control, value):
         control.value = value
@@ -192,19 +197,19 @@ def test_set_changes_nothing_whatever_goes_wrong(monkeypatch):
 
     monkeypatch.setattr(controls, "put", broken)
     with pytest.raises(KeyError, match="mistake of the program"):
-        made.set(size=3)
-    assert made.controls["size"].value == 1
+        explorer.set(size=3)
+    assert explorer.controls["size"].value == 1
 
 
 def test_a_closed_explorer_has_stopped_and_shows_its_picture():
-    made = toy(play="size")
-    parts = [*made.controls.values(), made.player, made.picture, made.box]
-    made.player.playing = True
-    made.close()
-    assert not made.player.playing
+    explorer = toy(play="size")
+    parts = [*explorer.controls.values(), explorer.player, explorer.picture, explorer.box]
+    explorer.player.playing = True
+    explorer.close()
+    assert not explorer.player.playing
     assert all(part.comm is None for part in parts)
-    shown = made._repr_mimebundle_()
-    assert shown == {"text/plain": repr(made), "text/html": made.figure._repr_html_()}
+    shown = explorer._repr_mimebundle_()
+    assert shown == {"text/plain": repr(explorer), "text/html": explorer.figure._repr_html_()}
     toy().close()  # nothing plays
     half = toy()
     half.box.close()

@@ -11,8 +11,8 @@ from reshard_lab.widgets.layouts import task_controls, task_of
 from support.svg_pages import assert_readable
 
 
-def words(made: widgets.Explorer) -> list[str]:
-    return assert_readable(made.figure.svg).words()
+def words(explorer: widgets.Explorer) -> list[str]:
+    return assert_readable(explorer.figure.svg).words()
 
 
 def values_of(groups: dict) -> dict[str, object]:
@@ -25,46 +25,46 @@ def sixteen() -> rl.ReshardingTask:
 
 
 def test_it_starts_with_figure_2():
-    made = widgets.layout_explorer()
-    assert made.figure.svg == plots.draw_layouts(paper.figure2(1), highlight=0).svg
-    assert "Unit task 0: 16 B of device 0 to devices 4,5." in made.notes.value
+    explorer = widgets.layout_explorer()
+    assert explorer.figure.svg == plots.draw_layouts(paper.figure2(1), highlight=0).svg
+    assert "Unit task 0: 16 B of device 0 to devices 4,5." in explorer.notes.value
     for number in ("64 B", "<b>unit tasks</b>&nbsp;4", "lower bound</b>&nbsp;25.6 ns"):
-        assert number in made.facts.value
+        assert number in explorer.facts.value
 
 
 def test_a_chosen_unit_task_lights_up_with_its_devices():
-    made = widgets.layout_explorer()
-    made.controls["unit"].value = 3  # the last row, device 3, to devices 6 and 7
-    assert words(made).count("may send") == 1 and words(made).count("receives") == 2
-    assert "[3:4, 0:4] outlined: device 3 may send it" in words(made)
-    assert "[3:4, 0:4] outlined: it goes to devices 6,7" in words(made)
-    assert "Unit task 3" in made.notes.value
+    explorer = widgets.layout_explorer()
+    explorer.controls["unit"].value = 3  # the last row, device 3, to devices 6 and 7
+    assert words(explorer).count("may send") == 1 and words(explorer).count("receives") == 2
+    assert "[3:4, 0:4] outlined: device 3 may send it" in words(explorer)
+    assert "[3:4, 0:4] outlined: it goes to devices 6,7" in words(explorer)
+    assert "Unit task 3" in explorer.notes.value
 
 
 def test_specs_meshes_and_shapes_change_the_picture():
-    made = widgets.layout_explorer()
-    made.controls["src_spec"].value = "RS01"
-    made.controls["dst_mesh"].value = "1x4"
-    made.controls["shape"].value = "8, 8"
+    explorer = widgets.layout_explorer()
+    explorer.controls["src_spec"].value = "RS01"
+    explorer.controls["dst_mesh"].value = "1x4"
+    explorer.controls["shape"].value = "8, 8"
     cluster = rl.Cluster(hosts=4, devices_per_host=2)
     mesh = rl.Mesh([[4, 5, 6, 7]])
     src, dst = rl.Layout(cluster.mesh((2, 2)), "RS01"), rl.Layout(mesh, "S0R")
     task = rl.ReshardingTask((8, 8), "float32", src, dst, cluster)
-    assert made.figure.svg == plots.draw_layouts(task, highlight=0).svg
-    made.set(dst_mesh="[[7, 5], [6, 4]]", dst_spec="S1R", dtype="int8")
-    assert "Destination: S1R on a mesh of 2×2" in words(made)
-    assert "<b>tensor</b>&nbsp;64 B" in made.facts.value
+    assert explorer.figure.svg == plots.draw_layouts(task, highlight=0).svg
+    explorer.set(dst_mesh="[[7, 5], [6, 4]]", dst_spec="S1R", dtype="int8")
+    assert "Destination: S1R on a mesh of 2×2" in words(explorer)
+    assert "<b>tensor</b>&nbsp;64 B" in explorer.facts.value
 
 
 def test_device_ids_far_apart_are_refused_before_a_cluster_is_made_for_them():
-    made = widgets.layout_explorer()
-    made.controls["src_mesh"].value = "[[0, 999999]]"
+    explorer = widgets.layout_explorer()
+    explorer.controls["src_mesh"].value = "[[0, 999999]]"
     words = (
         "takes up to 4096 hosts, but device 999999 is on host 499999 with 2 a host; give smaller"
     )
-    assert words in made.error.value
-    made.controls["src_mesh"].value = "[[0, 8100]]"
-    assert "Not drawn" not in made.error.value
+    assert words in explorer.error.value
+    explorer.controls["src_mesh"].value = "[[0, 8100]]"
+    assert "Not drawn" not in explorer.error.value
     large = rl.Cluster(hosts=5000, devices_per_host=2)  # whoever has one may show it
     src, dst = rl.Layout(rl.Mesh([0]), "R"), rl.Layout(rl.Mesh([9999]), "R")
     task = rl.ReshardingTask((4,), "int8", src, dst, large)
@@ -74,28 +74,28 @@ def test_device_ids_far_apart_are_refused_before_a_cluster_is_made_for_them():
 
 
 def test_another_unit_task_is_chosen_without_making_the_task_anew(monkeypatch):
-    made = widgets.layout_explorer()
-    before = made.view.table
+    explorer = widgets.layout_explorer()
+    before = explorer.view.table
     from reshard_lab.widgets import layouts
 
     for name in ("ReshardingTask", "box_text", "bytes_into_hosts"):
         monkeypatch.delattr(layouts, name)
-    made.controls["unit"].value = 2
-    assert "Unit task 2" in made.notes.value and made.view.table is before
+    explorer.controls["unit"].value = 2
+    assert "Unit task 2" in explorer.notes.value and explorer.view.table is before
 
 
 def test_a_rule_for_uneven_sizes_on_either_side():
-    made = widgets.layout_explorer()
-    made.set(shape="6,1", src_mesh="4", src_spec="S0R", dst_mesh="4", dst_spec="S0R")
-    chunk = made.figure.alt
-    assert "empty" in words(made)
-    made.controls["src_rule"].value = "balanced"
-    assert words(made).count("empty") == 1  # the destination's fourth device
-    assert made.figure.alt != chunk
-    made.controls["dst_rule"].value = "even"
-    assert "does not divide evenly" in made.error.value
-    made.controls["dst_rule"].value = "balanced"
-    assert "Not drawn" not in made.error.value and "empty" not in words(made)
+    explorer = widgets.layout_explorer()
+    explorer.set(shape="6,1", src_mesh="4", src_spec="S0R", dst_mesh="4", dst_spec="S0R")
+    chunk = explorer.figure.alt
+    assert "empty" in words(explorer)
+    explorer.controls["src_rule"].value = "balanced"
+    assert words(explorer).count("empty") == 1  # the destination's fourth device
+    assert explorer.figure.alt != chunk
+    explorer.controls["dst_rule"].value = "even"
+    assert "does not divide evenly" in explorer.error.value
+    explorer.controls["dst_rule"].value = "balanced"
+    assert "Not drawn" not in explorer.error.value and "empty" not in words(explorer)
 
 
 @pytest.mark.parametrize("dtype", ITEMSIZE)
@@ -106,9 +106,9 @@ def test_every_element_type_has_its_place_in_the_menu(dtype):
     assert task_of(task.cluster, **values) == task
 
 
-@pytest.mark.parametrize("made", [widgets.layout_explorer, widgets.plan_explorer])
-def test_explorers_take_a_task_of_eight_bit_floats(made):
-    shown = made(paper.on_figure2("S01R", "S0R", dtype="float8_e4m3fn"))
+@pytest.mark.parametrize("make", [widgets.layout_explorer, widgets.plan_explorer])
+def test_explorers_take_a_task_of_eight_bit_floats(make):
+    shown = make(paper.on_figure2("S01R", "S0R", dtype="float8_e4m3fn"))
     assert shown.controls["dtype"].value == "float8_e4m3fn" and "Not drawn" not in shown.error.value
 
 
@@ -125,50 +125,50 @@ def test_explorers_take_a_task_of_eight_bit_floats(made):
     ],
 )
 def test_bad_input_shows_the_librarys_words_and_the_last_picture_stays(name, value, message):
-    made = widgets.layout_explorer()
-    made.controls["unit"].value = 2
-    picture, good = made.picture.value, made.controls[name].value
-    made.controls[name].value = value
-    assert message in made.error.value
-    assert made.picture.value == picture
-    made.controls[name].value = good
-    assert "Not drawn" not in made.error.value
-    assert made.picture.value == picture
+    explorer = widgets.layout_explorer()
+    explorer.controls["unit"].value = 2
+    picture, good = explorer.picture.value, explorer.controls[name].value
+    explorer.controls[name].value = value
+    assert message in explorer.error.value
+    assert explorer.picture.value == picture
+    explorer.controls[name].value = good
+    assert "Not drawn" not in explorer.error.value
+    assert explorer.picture.value == picture
 
 
 def test_fewer_unit_tasks_move_the_end_of_the_slider():
-    made = widgets.layout_explorer()
-    made.controls["unit"].value = 3
-    made.controls["src_spec"].value = "S0R"
-    assert (made.controls["unit"].value, made.controls["unit"].max) == (1, 1)
-    assert "Unit task 1: 32 B of devices 2,3 to devices 6,7." in made.notes.value
-    made.controls["shape"].value = "0,4"
-    assert "The tensor is empty." in made.notes.value
-    made.controls["shape"].value = "4,4"
-    assert "Unit task 0" in made.notes.value
+    explorer = widgets.layout_explorer()
+    explorer.controls["unit"].value = 3
+    explorer.controls["src_spec"].value = "S0R"
+    assert (explorer.controls["unit"].value, explorer.controls["unit"].max) == (1, 1)
+    assert "Unit task 1: 32 B of devices 2,3 to devices 6,7." in explorer.notes.value
+    explorer.controls["shape"].value = "0,4"
+    assert "The tensor is empty." in explorer.notes.value
+    explorer.controls["shape"].value = "4,4"
+    assert "Unit task 0" in explorer.notes.value
 
 
 def test_two_of_many_dimensions_are_chosen():
-    made = widgets.layout_explorer(sixteen(), highlight=20)
-    axes = made.controls["axes"]
+    explorer = widgets.layout_explorer(sixteen(), highlight=20)
+    axes = explorer.controls["axes"]
     assert [value for _, value in axes.options] == [(), (0, 1), (0, 2), (1, 2)]
     axes.value = (0, 2)
     unit = sixteen().unit_tasks[20]
-    assert words(made).count(f"drawn at dim 1 = {unit.box[1][0]}") == 2
-    made.set(shape="16,16", src_spec="S01R", dst_spec="RS0")  # no third dimension now
-    assert axes.value == () and "Not drawn" not in made.error.value
+    assert words(explorer).count(f"drawn at dim 1 = {unit.box[1][0]}") == 2
+    explorer.set(shape="16,16", src_spec="S01R", dst_spec="RS0")  # no third dimension now
+    assert axes.value == () and "Not drawn" not in explorer.error.value
 
 
 def test_a_receiver_that_has_it_already_is_named():
     mesh = rl.Mesh([[0, 1], [2, 3]])
     task = rl.ReshardingTask((4, 4), "int8", rl.Layout(mesh, "S01R"), rl.Layout(mesh, "RR"))
-    made = widgets.layout_explorer(task)
-    assert "to devices 0-3; device 0 has it already." in made.notes.value
+    explorer = widgets.layout_explorer(task)
+    assert "to devices 0-3; device 0 has it already." in explorer.notes.value
 
 
 def test_the_table_lists_the_unit_tasks():
-    made = widgets.layout_explorer()
-    rows = made.view.table
+    explorer = widgets.layout_explorer()
+    rows = explorer.view.table
     assert rows[0] == ("unit task", "box", "bytes", "from", "to")
     assert rows[3] == (2, "[2:3, 0:4]", 16, "2", "6,7")
     assert len(rows) == 5
@@ -184,19 +184,19 @@ def test_meshes_that_a_shape_does_not_give_are_written_out():
     cluster = rl.Cluster(hosts=4, devices_per_host=4)
     src, dst = rl.Layout(cluster.mesh((2, 2)), "S01"), rl.Layout(rl.Mesh([9, 3]), "R")
     task = rl.ReshardingTask((8,), "int8", src, dst, cluster)
-    made = widgets.layout_explorer(task)
-    assert made.controls["src_mesh"].value == "[[0, 1], [2, 3]]"
-    assert made.controls["dst_mesh"].value == "[9, 3]"
-    assert made.figure.svg == plots.draw_layouts(task, highlight=0).svg
+    explorer = widgets.layout_explorer(task)
+    assert explorer.controls["src_mesh"].value == "[[0, 1], [2, 3]]"
+    assert explorer.controls["dst_mesh"].value == "[9, 3]"
+    assert explorer.figure.svg == plots.draw_layouts(task, highlight=0).svg
 
 
 def test_larger_meshes_get_hosts_of_the_same_kind():
     cluster = rl.Cluster(hosts=4, devices_per_host=2, nic="400Mbit")
     src, dst = rl.Layout(cluster.mesh((2, 2)), "S0R"), rl.Layout(cluster.mesh((2, 2), 2), "S0R")
-    made = widgets.layout_explorer(rl.ReshardingTask((8, 8), "int8", src, dst, cluster))
-    made.set(src_mesh="4x2", shape="8,1024")
+    explorer = widgets.layout_explorer(rl.ReshardingTask((8, 8), "int8", src, dst, cluster))
+    explorer.set(src_mesh="4x2", shape="8,1024")
     # Two hosts of the destination take 4 KiB each in at 50 MB/s.
-    assert "lower bound</b>&nbsp;81.92 us" in made.facts.value.replace("µ", "u")
+    assert "lower bound</b>&nbsp;81.92 us" in explorer.facts.value.replace("µ", "u")
 
 
 def test_shown_twice_it_is_the_same():

@@ -13,8 +13,8 @@ from reshard_lab.widgets.plans import moments
 from support.svg_pages import assert_readable, bars
 
 
-def notes(made: widgets.Explorer) -> list[str]:
-    return list(made.view.notes)
+def notes(explorer: widgets.Explorer) -> list[str]:
+    return list(explorer.view.notes)
 
 
 def charts(*schedulers: str, case: int = 9) -> dict:
@@ -26,10 +26,10 @@ def test_plans_share_one_time_axis():
     """Case 9: naive takes three slots, exact two, on one scale of three slots in 620 pixels."""
     figure = plots.gantts(charts("naive", "exact"))
     page = assert_readable(figure.svg)
-    found = bars(figure.svg)
-    left = min(x for x, _, _ in found)
-    assert {round(width) for _, _, width in found} == {207}
-    ends = {round((x + width - left) / 206.67) for x, y, width in found if y > 190}
+    boxes = bars(figure.svg)
+    left = min(x for x, _, _ in boxes)
+    assert {round(width) for _, _, width in boxes} == {207}
+    ends = {round((x + width - left) / 206.67) for x, y, width in boxes if y > 190}
     assert ends == {1, 2}
     words = page.words()
     assert [w for w in words if w in ("naive", "exact")] == ["naive", "exact"]
@@ -76,33 +76,33 @@ def test_no_comparison_cuts_or_covers_text(case):
 
 
 def test_it_starts_with_case_9_complete():
-    made = widgets.plan_explorer()
-    step = made.controls["step"]
+    explorer = widgets.plan_explorer()
+    step = explorer.controls["step"]
     assert (step.value, step.max) == (3, 3)
-    facts = made.facts.value
+    facts = explorer.facts.value
     assert "<b>broadcast, naive</b>&nbsp;1.295 s (1.507 × the bound), NICs 33% idle" in facts
     assert "<b>broadcast, auto</b>&nbsp;863.2 ms (1.005 × the bound), NICs 0% idle" in facts
-    assert notes(made) == ["broadcast, naive: has ended.", "broadcast, auto: has ended."]
+    assert notes(explorer) == ["broadcast, naive: has ended.", "broadcast, auto: has ended."]
 
 
 def test_every_step_gives_a_reason_for_each_wait():
     """Case 9, naive: task 0, then 1 and 2 side by side, then 3 (paper, figure 8)."""
-    made = widgets.plan_explorer(methods=[("broadcast", "naive")])
-    told = []
+    explorer = widgets.plan_explorer(methods=[("broadcast", "naive")])
+    reasons = []
     for step in range(4):
-        made.controls["step"].value = step
-        told.append([line.partition("; ")[2] for line in notes(made)])
-    assert told == [
+        explorer.controls["step"].value = step
+        reasons.append([line.partition("; ")[2] for line in notes(explorer)])
+    assert reasons == [
         ["starts at once."],
         ["waits: NIC of host 2 busy with task 0.", "waits: NIC of host 0 busy with task 0."],
         ["waits: NIC of host 1 busy with task 1."],
         [""],
     ]
-    made.controls["step"].value = 1
-    assert notes(made)[0].startswith(
+    explorer.controls["step"].value = 1
+    assert notes(explorer)[0].startswith(
         "broadcast, naive: task 1, 512 MiB, NIC of host 1 -> NIC of host 2;"
     )
-    assert "moment</b>&nbsp;431.6 ms, step 1 of 3" in made.facts.value
+    assert "moment</b>&nbsp;431.6 ms, step 1 of 3" in explorer.facts.value
 
 
 def test_moments_are_the_starts_of_all_plans_and_the_end():
@@ -119,78 +119,78 @@ def test_starts_that_differ_by_rounding_are_one_moment():
 
 
 def test_a_third_plan_and_another_task():
-    made = widgets.plan_explorer()
-    made.controls["strategy3"].value = "send_recv"
-    assert "<b>send_recv, auto</b>&nbsp;3.436 s (4 × the bound)" in made.facts.value
-    made.controls["strategy2"].value = "none"
-    assert "broadcast, auto" not in made.facts.value
-    before = made.figure
-    made.set(dst_spec="S0RR", src_spec="S0RR")
-    assert made.figure != before
-    titles = [w for w in assert_readable(made.figure.svg).words() if ", " in w]
+    explorer = widgets.plan_explorer()
+    explorer.controls["strategy3"].value = "send_recv"
+    assert "<b>send_recv, auto</b>&nbsp;3.436 s (4 × the bound)" in explorer.facts.value
+    explorer.controls["strategy2"].value = "none"
+    assert "broadcast, auto" not in explorer.facts.value
+    before = explorer.figure
+    explorer.set(dst_spec="S0RR", src_spec="S0RR")
+    assert explorer.figure != before
+    titles = [w for w in assert_readable(explorer.figure.svg).words() if ", " in w]
     assert titles == ["broadcast, naive", "send_recv, auto"]
 
 
 def test_fewer_chunks_take_longer():
-    made = widgets.plan_explorer(methods=[("broadcast", "auto")])
+    explorer = widgets.plan_explorer(methods=[("broadcast", "auto")])
     short = rl.plan(paper.suite_task(9)).makespan_s
-    made.controls["chunks"].value = 2
+    explorer.controls["chunks"].value = 2
     long = rl.plan(paper.suite_task(9), chunks=2).makespan_s
     assert long > short
-    assert f"broadcast, auto</b>&nbsp;{format_seconds(long)} (" in made.facts.value
+    assert f"broadcast, auto</b>&nbsp;{format_seconds(long)} (" in explorer.facts.value
 
 
 def test_the_same_method_twice_is_drawn_once():
-    made = widgets.plan_explorer(methods=[("broadcast", "naive"), ("broadcast", "naive")])
-    assert made.figure.caption.count("broadcast, naive") == 1
+    explorer = widgets.plan_explorer(methods=[("broadcast", "naive"), ("broadcast", "naive")])
+    assert explorer.figure.caption.count("broadcast, naive") == 1
 
 
 def test_bad_input_shows_the_librarys_words_and_the_last_picture_stays():
-    made = widgets.plan_explorer()
-    picture = made.picture.value
-    made.controls["strategy2"].value = "alpa"
-    made.controls["scheduler2"].value = "split"
-    assert "scheduler &#x27;split&#x27; goes with strategy" in made.error.value
-    made.controls["strategy2"].value = "broadcast"
-    made.controls["scheduler2"].value = "auto"
-    assert "Not drawn" not in made.error.value
-    made.controls["src_spec"].value = "S0S0S0"
-    assert "uses mesh axis 0 twice" in made.error.value
-    assert made.picture.value == picture
+    explorer = widgets.plan_explorer()
+    picture = explorer.picture.value
+    explorer.controls["strategy2"].value = "alpa"
+    explorer.controls["scheduler2"].value = "split"
+    assert "scheduler &#x27;split&#x27; goes with strategy" in explorer.error.value
+    explorer.controls["strategy2"].value = "broadcast"
+    explorer.controls["scheduler2"].value = "auto"
+    assert "Not drawn" not in explorer.error.value
+    explorer.controls["src_spec"].value = "S0S0S0"
+    assert "uses mesh axis 0 twice" in explorer.error.value
+    assert explorer.picture.value == picture
 
 
 def test_more_unit_tasks_than_can_follow_a_slider_are_refused():
-    made = widgets.plan_explorer()
-    picture = made.picture.value
-    made.set(src_mesh="8x8", dst_mesh="8x8", src_spec="RS01R", dst_spec="S01RR")
-    assert "up to 1024 unit tasks, but here are 4096" in made.error.value
-    assert made.picture.value == picture
+    explorer = widgets.plan_explorer()
+    picture = explorer.picture.value
+    explorer.set(src_mesh="8x8", dst_mesh="8x8", src_spec="RS01R", dst_spec="S01RR")
+    assert "up to 1024 unit tasks, but here are 4096" in explorer.error.value
+    assert explorer.picture.value == picture
 
 
 def test_plans_are_kept_while_stepping(monkeypatch):
     from reshard_lab.widgets import plans
 
-    made = widgets.plan_explorer(chunks=37)
+    explorer = widgets.plan_explorer(chunks=37)
     calls = []
     monkeypatch.setattr(plans, "plan", lambda *a, **k: calls.append(a))
-    made.controls["step"].value = 1
-    made.controls["step"].value = 2
+    explorer.controls["step"].value = 1
+    explorer.controls["step"].value = 2
     assert not calls
 
 
 def test_nothing_over_the_network():
     cluster = rl.Cluster(hosts=1, devices_per_host=2)
     layouts = rl.Layout(cluster.mesh(2), "S0"), rl.Layout(cluster.mesh(2), "R")
-    made = widgets.plan_explorer(rl.ReshardingTask((4,), "int8", *layouts, cluster))
-    assert "nothing crosses the network" in made.figure.svg
-    made.controls["dst_spec"].value = "S0"  # not even inside the host
-    assert "Not drawn" not in made.error.value
-    assert "nothing begins now" in made.notes.value or "has ended" in made.notes.value
+    explorer = widgets.plan_explorer(rl.ReshardingTask((4,), "int8", *layouts, cluster))
+    assert "nothing crosses the network" in explorer.figure.svg
+    explorer.controls["dst_spec"].value = "S0"  # not even inside the host
+    assert "Not drawn" not in explorer.error.value
+    assert "nothing begins now" in explorer.notes.value or "has ended" in explorer.notes.value
 
 
 def test_the_table_lists_the_deliveries_of_all_plans():
-    made = widgets.plan_explorer()
-    head, *rows = made.view.table
+    explorer = widgets.plan_explorer()
+    head, *rows = explorer.view.table
     assert head[:3] == ("plan", "start (s)", "end (s)")
     assert [row[0] for row in rows] == ["broadcast, naive"] * 4 + ["broadcast, auto"] * 4
     assert rows[1][-1] == "waits: NIC of host 2 busy with task 0"
@@ -201,7 +201,7 @@ def test_all_rows_of_all_plans_are_there_to_export():
     layouts = rl.Layout(cluster.mesh((16,)), "S0R"), rl.Layout(cluster.mesh((16,), 4), "RS0")
     task = rl.ReshardingTask((64, 64), "int8", *layouts, cluster)
     methods = [("send_recv", "naive"), ("broadcast", "naive"), ("broadcast", "load_balance")]
-    made = widgets.plan_explorer(task, methods, 1)
-    assert dict(made.to_frame()["plan"].value_counts()) == dict.fromkeys(
+    explorer = widgets.plan_explorer(task, methods, 1)
+    assert dict(explorer.to_frame()["plan"].value_counts()) == dict.fromkeys(
         map(", ".join, methods), 256
     )
