@@ -11,7 +11,7 @@ from reshard_lab.planning.builder import Builder
 from reshard_lab.planning.explain import explain
 from reshard_lab.planning.json_file import dump, load
 from reshard_lab.planning.nics import Gantt, gantt
-from reshard_lab.planning.parts import Parts, uses_gateways
+from reshard_lab.planning.parts import Parts
 from reshard_lab.planning.record import PlanRecord
 from reshard_lab.planning.verify import Verified, verify
 from reshard_lab.resharding import ReshardingTask, lower_bound_s, need_cluster, tasks_of
@@ -157,10 +157,8 @@ class _Planner:
                 break
         return schedule
 
-    def _shared_out(self, method: str) -> Schedule:
-        """``split`` with no more batches than the data is worth, or ``concurrent``."""
-        if method == "concurrent":
-            return solve(self.problem, method, seed=self.seed)
+    def _split(self) -> Schedule:
+        """Tasks shared out, in no more batches than the data is worth."""
         bound = self.problem.fluid_bound
         through = bound * self.cluster.nic_Bps if bound else 0.0
         batches = int(max(2, min(PERIODS, through / _BATCH_BYTES)))
@@ -179,7 +177,8 @@ class _Planner:
         for method in ("concurrent", "split"):
             if lower_bound_s(self.tasks) >= best.makespan_s * _WORTH:
                 break
-            schedule = self._shared_out(method)
+            shared = method == "split"
+            schedule = self._split() if shared else solve(self.problem, method, seed=self.seed)
             if schedule.makespan < best.makespan_s * _WORTH or not self.cluster.uniform:
                 plans.append(self._build(schedule))
                 best = min(best, plans[-1], key=lambda p: p.makespan_s)
@@ -193,7 +192,7 @@ class _Planner:
 
     def _split_if_shorter(self) -> Plan:
         """Tasks shared out, or whole ones where latencies eat up what that gains."""
-        schedule = self._shared_out("split")
+        schedule = self._split()
         plan = self._build(schedule)
         if all(a.share == 1.0 for a in schedule.assignments):
             return plan
@@ -208,7 +207,8 @@ class _Planner:
 
     def _build(self, schedule: Schedule) -> Plan:
         ordered = schedule.method != "concurrent"
-        gateways = uses_gateways(self.cluster, self.parts, schedule)
+        relays = any(a.sender not in self.parts[a.task].senders for a in schedule.assignments)
+        gateways = relays or not one_nic_a_host(self.cluster)
         overlap = self.overlap or gateways
         builder = Builder(self.tasks, self.strategy, self.chunks, overlap, ordered)
         if self.strategy == "broadcast" and (gateways or schedule.method in SHARED_OUT):

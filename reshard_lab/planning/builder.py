@@ -33,7 +33,7 @@ class RoutedDelivery(NamedTuple):
 
     delivery: Delivery
     ports: Ports
-    """The sender's own NIC first, if it sends through it."""
+    """NICs, where meshes overlap also devices; the sender's own NIC first, if it is used."""
     nics: NICs
 
 
@@ -108,7 +108,7 @@ class Builder:
 
     def deliver(self, index: int, routed: RoutedDelivery, end: float | None = None) -> None:
         """Lower one delivery of the whole box; ``end``: when, if not after its time alone."""
-        delivery, ports, nics = routed
+        delivery, ports, _ = routed
         cuts = self.cuts[self.units[index][0]].get(delivery.devices)
         whole = self.whole(index)
         phases = make_phases(self.strategy, delivery, whole, self.cluster, self.chunks, cuts)
@@ -117,23 +117,15 @@ class Builder:
         final = self._lower(index, delivery.sender, phases, self.after(ports))
         self.occupy(ports, alone, final, index)
         end = alone if end is None else end
-        self.record(index, start, end, why, *delivery[:2], whole.nbytes, nics)
+        self.record(index, start, end, why, routed, whole.nbytes)
 
     def record(
-        self,
-        index: int,
-        start: float,
-        end: float,
-        why: str,
-        sender: int,
-        receivers: tuple[int, ...],
-        nbytes: int,
-        nics: NICs | None = None,
+        self, index: int, start: float, end: float, why: str, routed: RoutedDelivery, nbytes: int
     ) -> None:
-        """Note when a delivery happens; ``nics``, if they are known."""
-        tensor, nics = self.units[index][0], nics or nics_of(sender, receivers, self.cluster)
+        """Note when a delivery happens."""
+        tensor, (delivery, _, nics) = self.units[index][0], routed
         self.deliveries.append(
-            ScheduledDelivery(start, end, tensor, index, sender, receivers, *nics, nbytes, why)
+            ScheduledDelivery(start, end, tensor, index, *delivery[:2], *nics, nbytes, why)
         )
 
     def start(
@@ -213,7 +205,7 @@ class Builder:
         return copies, served, others
 
     def route(self, sender: int, devices: Iterable[int], tensor: int = 0) -> RoutedDelivery:
-        """The delivery from ``sender``, and the NICs (with ``overlap`` also devices) it uses."""
+        """The delivery from ``sender`` to ``devices`` under the strategy."""
         delivery = delivery_of(sender, devices, self.cluster)
         strategy = self.strategy
         if strategy == "alpa":
@@ -225,18 +217,19 @@ class Builder:
                 pairs += [(sender, target) for target, _ in phase.targets]
             else:
                 pairs += pairwise(phase.path if isinstance(phase, Chain) else phase.cycle)
-        nics = nics_of(sender, delivery.devices, self.cluster)
-        return RoutedDelivery(delivery, self.ports_of(sender, pairs), nics)
+        return self.routed_by(delivery, pairs)
 
-    def ports_of(self, sender: int, pairs: Iterable[tuple[int, int]]) -> Ports:
-        """The NICs, with ``overlap`` also the devices, that hops between ``pairs`` keep busy."""
+    def routed_by(self, delivery: Delivery, pairs: Iterable[tuple[int, int]]) -> RoutedDelivery:
+        """A delivery by hops between ``pairs`` of devices."""
+        sender, devices, _ = delivery
         ports: dict[Port, None] = {}
         for a, b in pairs:
             ports.update(dict.fromkeys(self.cluster.nic_ports(a, b)))
             if self.overlap:
                 ports |= {("device tx", a): None, ("device rx", b): None}
         own = ("tx", self.cluster.nic_of(sender))
-        return tuple(sorted(ports, key=lambda port: (port != own, _RANK[port[0]])))
+        ranked = tuple(sorted(ports, key=lambda port: (port != own, _RANK[port[0]])))
+        return RoutedDelivery(delivery, ranked, nics_of(sender, devices, self.cluster))
 
     def _duration(self, delivery: Delivery, phases: list[Phase], nbytes: int) -> float:
         sender, devices, groups = delivery

@@ -18,13 +18,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from reshard_lab.boxes import box_volume
-from reshard_lab.cluster import Cluster
 from reshard_lab.planning.builder import Builder
 from reshard_lab.planning.record import PlannedUnit
 from reshard_lab.scheduling import Assignment, Schedule
 from reshard_lab.scheduling.concurrent import shared_ends
-from reshard_lab.scheduling.problem import TaskPart, one_nic_a_host
-from reshard_lab.strategies.phases import Chain, Payload, Ring, chain_of
+from reshard_lab.scheduling.problem import TaskPart
+from reshard_lab.strategies.phases import Chain, Delivery, Payload, Ring, chain_of
 from reshard_lab.strategies.timing import phases_s
 
 _GRAINS = 512
@@ -53,7 +52,11 @@ class Fragment(NamedTuple):
 
 
 class Parts:
-    """Lowers the assignments of one schedule, in order of their start."""
+    """Lowers the assignments of one schedule, in order of their start.
+
+    gateways:
+        whether chains visit one device a host only.
+    """
 
     def __init__(
         self, builder: Builder, parts: Sequence[TaskPart], schedule: Schedule, gateways: bool
@@ -73,12 +76,17 @@ class Parts:
 
     def lower(self) -> tuple[PlannedUnit, ...]:
         """Emit everything; returns the unit tasks with their times."""
-        ends = {} if self.builder.ordered else self._shared_ends()
+        builder = self.builder
+        ends = {} if builder.ordered else self._shared_ends()
         for a in self.assignments:
             index = self.parts[a.task].unit
             if index not in self.sent:
                 self.sent[index] = Counter()
-                self._deliver_inside(index, ends)
+                copies, served, _ = builder.inside(self.units[index])
+                builder.copy(index, copies)
+                for source in sorted(served):
+                    routed = builder.route(source, served[source])
+                    builder.deliver(index, routed, ends.get((index, source)))
             for fragment in self._fragments(a):
                 self._send(a, fragment, ends.get(a.task))
         self._gather(math.inf)
@@ -86,7 +94,7 @@ class Parts:
             index: max(sent, key=lambda d: (sent[d], -d), default=self.units[index].senders[0])
             for index, sent in self.sent.items()
         }
-        return self.builder.planned(senders)
+        return builder.planned(senders)
 
     def _grains(self, part: TaskPart) -> int:
         """Elements that cuts of a part are multiples of."""
@@ -96,14 +104,6 @@ class Parts:
                 break
             rows *= hi - lo
         return rows
-
-    def _deliver_inside(self, index: int, ends: dict[object, float]) -> None:
-        """What happens inside the hosts that hold a unit task."""
-        copies, served, _ = self.builder.inside(self.units[index])
-        self.builder.copy(index, copies)
-        for source in sorted(served):
-            routed = self.builder.route(source, served[source])
-            self.builder.deliver(index, routed, ends.get((index, source)))
 
     def _fragments(self, a: Assignment) -> list[Fragment]:
         """What an assignment sends; what a relay sends on is cut where it arrived in parts."""
@@ -154,7 +154,9 @@ class Parts:
         builder, part = self.builder, self.parts[a.task]
         index, (first, stop, source, wait) = part.unit, fragment
         chain = self._chain(a, fragment)
-        ports = builder.ports_of(source, pairwise(chain.path))
+        delivery = Delivery(source, chain.path[1:])
+        routed = builder.routed_by(delivery, pairwise(chain.path))
+        ports = routed.ports
         nics = tuple(port for port in ports if port[0] in ("tx", "rx"))
         data = max((b.at_s for b in wait), default=0.0), f"its data reaches device {source}"
         self._gather(builder.start(index, ports, *data)[0])
@@ -167,19 +169,15 @@ class Parts:
         if builder.ordered:
             builder.occupy(ports, end, (), index)
             builder.occupy(nics, end, (number,), index)
-        builder.record(index, start, end, why, source, chain.path[1:], chain.payload.nbytes)
+        builder.record(index, start, end, why, routed, chain.payload.nbytes)
         if a.sender in part.senders:
             self.sent[index][source] += stop - first
-        for device in chain.path[1:] if self.gateways else ():
-            self._take_in(index, Arrival(first, stop, number, end, device))
-
-    def _take_in(self, index: int, arrival: Arrival) -> None:
-        """Note what a host has of a unit task; when it has all, its devices can gather it."""
-        host = self.cluster.host_of(arrival.device)
-        arrived = self.arrived.setdefault((index, host), [])
-        arrived.append(arrival)
-        if sum(b.stop - b.first for b in arrived) == box_volume(self.units[index].box):
-            heapq.heappush(self.gathers, (max(b.at_s for b in arrived), index, host))
+        for device in delivery.devices if self.gateways else ():
+            host = self.cluster.host_of(device)
+            arrived = self.arrived.setdefault((index, host), [])
+            arrived.append(Arrival(first, stop, number, end, device))
+            if sum(b.stop - b.first for b in arrived) == box_volume(self.units[index].box):
+                heapq.heappush(self.gathers, (max(b.at_s for b in arrived), index, host))
 
     def _gather(self, until: float) -> None:
         """Emit the gathers inside hosts that are ready by then."""
@@ -195,13 +193,13 @@ class Parts:
                 elements[b.device] += b.stop - b.first
             sizes = tuple(self._payload(index, 0, n) if (n := elements[d]) else None for d in group)
             ring = Ring(group, sizes)
-            ports = builder.ports_of(group[0], pairwise(ring.cycle))
+            routed = builder.routed_by(Delivery(group[0], group), pairwise(ring.cycle))
             data = "the last of its parts reaches the host"
-            start, why = builder.start(index, ports, ready, data, always=True)
+            start, why = builder.start(index, routed.ports, ready, data, always=True)
             end = start + phases_s(group[0], [ring], self.cluster)
             builder.ring(index, group, parts)
-            builder.occupy(ports, end, (), index)
-            builder.record(index, start, end, why, group[0], group, self.units[index].nbytes)
+            builder.occupy(routed.ports, end, (), index)
+            builder.record(index, start, end, why, routed, self.units[index].nbytes)
 
     def _shared_ends(self) -> dict[object, float]:
         """Predicted ends without an order: of a task, and inside hosts by (unit task, source)."""
@@ -215,12 +213,6 @@ class Parts:
             for source, devices in self.builder.inside(self.units[index])[1].items():
                 chains[index, source] = chain_of((source, *devices), whole, self.cluster, chunks)
         return shared_ends(chains, self.cluster)
-
-
-def uses_gateways(cluster: Cluster, parts: Sequence[TaskPart], schedule: Schedule) -> bool:
-    """Whether chains visit one device a host only."""
-    relayed = any(a.sender not in parts[a.task].senders for a in schedule.assignments)
-    return relayed or not one_nic_a_host(cluster)
 
 
 def _cut_points(ends: Iterable[float], elements: int, grain: int) -> dict[float, int]:

@@ -31,8 +31,8 @@ class Delivery(NamedTuple):
     sender: int
     devices: tuple[int, ...]
     """All receivers, host-major: the sender's own host first, then ascending."""
-    groups: tuple[tuple[int, ...], ...]
-    """The same host by host."""
+    groups: tuple[tuple[int, ...], ...] = ()
+    """The same host by host, for strategies that treat each host alone."""
 
 
 class Sends(NamedTuple):

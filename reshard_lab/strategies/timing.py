@@ -124,9 +124,8 @@ def closed_form_s(
         raise ReshardError(
             f"{devices} devices a host asked, but the cluster has {cluster.devices_per_host}"
         )
-    per = cluster.devices_per_host
-    receivers = [h * per + d for h in range(1, hosts + 1) for d in range(devices)]
-    delivery = ph.delivery_of(0, receivers, cluster)
+    first = [host * cluster.devices_per_host for host in range(1, hosts + 1)]
+    delivery = ph.delivery_of(0, [d + i for d in first for i in range(devices)], cluster)
     box: Box = ((0, nbytes),)
     cuts = ph.alpa_cuts(box, devices) if strategy == "alpa" and hosts == 1 else None
     payload = ph.Payload(box, None, nbytes)
