@@ -165,15 +165,17 @@ def check_config(config: TrainingConfig) -> None:
     ranks = {len(t.shape) for t in config.boundary_tensors} or {len(model.layers[0].out) + 1}
     for stage, layout in enumerate(config.layouts):
         spec = f"spec '{layout.spec}' of stage {stage}"
-        for dims in ranks - {layout.spec.ndim}:
+        others = ranks - {layout.spec.ndim}
+        if others:
             raise ReshardError(
-                f"{spec} has {layout.spec.ndim} tokens, but its boundary tensors have {dims} "
-                "dimensions, samples first; give one token a dimension"
+                f"{spec} has {layout.spec.ndim} tokens, but its boundary tensors have "
+                f"{min(others)} dimensions, samples first; give one token a dimension"
             )
         boxes = layout.boxes([config.samples] + [1] * (layout.spec.ndim - 1))
-        for device in (device for device, box in boxes.items() if box[0][0] == box[0][1]):
+        empty = [device for device, box in boxes.items() if box[0][0] == box[0][1]]
+        if empty:
             raise ReshardError(
-                f"{spec} leaves device {device} no sample of a microbatch of {config.samples}; "
+                f"{spec} leaves device {empty[0]} no sample of a microbatch of {config.samples}; "
                 "use a larger batch, fewer microbatches, or cut samples over fewer devices"
             )
         size = len(parallel_groups(layout)[0][0])
