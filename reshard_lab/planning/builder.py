@@ -99,9 +99,9 @@ class Builder:
     def copy(self, index: int, devices: Iterable[int]) -> None:
         """Local copies on ``devices``, which hold the box already."""
         for device in devices:
-            self.emit(index, Chain((device,), self.whole(index)))
+            self.emit(index, Chain((device,), self.whole_payload(index)))
 
-    def whole(self, index: int) -> Payload:
+    def whole_payload(self, index: int) -> Payload:
         """All of a unit task."""
         unit = self.units[index][2]
         return Payload(unit.box, None, unit.nbytes)
@@ -110,7 +110,7 @@ class Builder:
         """Lower one delivery of the whole box; ``end``: when, if not after its time alone."""
         delivery, ports, _ = routed
         cuts = self.cuts[self.units[index][0]].get(delivery.devices)
-        whole = self.whole(index)
+        whole = self.whole_payload(index)
         phases = make_phases(self.strategy, delivery, whole, self.cluster, self.chunks, cuts)
         start, why = self.start(index, ports)
         alone = start + self._duration(delivery, phases, whole.nbytes)

@@ -209,7 +209,7 @@ class Parts:
             for fragment in self._fragments(a)
         }
         for index in dict.fromkeys(self.parts[a.task].unit for a in self.assignments):
-            whole, chunks = self.builder.whole(index), self.builder.chunks
+            whole, chunks = self.builder.whole_payload(index), self.builder.chunks
             for source, devices in self.builder.inside(self.units[index])[1].items():
                 chains[index, source] = chain_of((source, *devices), whole, self.cluster, chunks)
         return shared_ends(chains, self.cluster)

@@ -17,7 +17,7 @@ _FIRST, _END = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class FlowTimes:
     """What happened to every flow."""
 
     start_s: np.ndarray
@@ -28,7 +28,7 @@ class Run:
     """Whether its end was that of its feeder and one chunk more."""
 
 
-def run(flows: Flows) -> Run:
+def run(flows: Flows) -> FlowTimes:
     """Work all flows off; raises if some wait for each other."""
     engine = _Engine(flows)
     engine.loop()
@@ -37,7 +37,7 @@ def run(flows: Flows) -> Run:
             f"{engine.unfinished} of {len(flows)} transmissions wait for each other and never "
             "start; verify() names the transfers"
         )
-    return Run(
+    return FlowTimes(
         np.array(engine.start), np.array(engine.end), np.array(engine.cause), np.array(engine.held)
     )
 
