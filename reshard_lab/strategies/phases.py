@@ -136,7 +136,10 @@ def make_phases(
         case "alpa" if cuts:  # a local all-gather over the cuts; else plain send/recv
             itemsize = whole.nbytes // box_volume(whole.box)
             fragments = [intersect(whole.box, c) for c in cuts]
-            parts = [Payload(f, None, box_volume(f) * itemsize) if f else None for f in fragments]
+            parts = [
+                Payload(f, None, box_volume(f) * itemsize) if f is not None else None
+                for f in fragments
+            ]
             return _scatter_and_ring(d.devices, parts + [None] * (len(d.devices) - len(parts)))
         case "signal":  # one byte to each receiver: the data costs nothing, an upper bound
             whole = Payload(whole.box, None, 1)
