@@ -84,7 +84,8 @@ def draw_mesh(mesh: Mesh) -> svg.Figure:
     check_drawable("the mesh", check_type("mesh", mesh, Mesh).size)
     rows = mesh_rows(mesh.shape, mesh.devices)
     left = max(_MESH_LEFT, row_room([name for name, _ in rows]))
-    parts = [svg.label(12, 20, mesh_words(mesh.shape), 12)]
+    axes = mesh_words(mesh.shape)
+    parts = [svg.label(12, 20, axes, 12)]
     y, right = 32.0, 0.0
     for name, row in rows:
         if name:
@@ -100,9 +101,9 @@ def draw_mesh(mesh: Mesh) -> svg.Figure:
         f"row {name}: devices {', '.join(map(str, row))}" if name else device_list(row)
         for name, row in rows
     )
-    width = max(right + 12, 24 + svg.text_width(mesh_words(mesh.shape)))
+    width = max(right + 12, 24 + svg.text_width(axes))
     words = f"A mesh of {shape_text(mesh.shape)}, {mesh.size} device{'s' * (mesh.size > 1)}."
-    alt = f"{words} {mesh_words(mesh.shape).capitalize()}. {alt}."
+    alt = f"{words} {axes.capitalize()}. {alt}."
     return svg.Figure(svg.document(width, y + 8, parts, alt), words, alt)
 
 

@@ -58,8 +58,8 @@ class Figure:
         return write_text("picture", path, self.svg)
 
     def _repr_html_(self) -> str:
-        table = f"<summary>The values</summary>{html_table(self.rows)}" if self.rows else ""
-        values = f"<details>{table}</details>" if table else ""
+        table = html_table(self.rows) if self.rows else ""
+        values = f"<details><summary>The values</summary>{table}</details>" if table else ""
         # An image keeps its alt text and shows in notebooks that are not trusted.
         return (
             f'<figure style="margin:0"><img alt="{escape(self.alt)}" style="max-width:100%" '
@@ -73,10 +73,9 @@ class Figure:
 
 def stacked(*figures: Figure) -> Figure:
     """``figures`` below each other, their captions and alt texts one after another."""
-    parts: list[str] = []
-    width = y = 0.0
     if not figures:
         raise ReshardError("there is no figure to stack; give at least one")
+    parts, width, y = [], 0.0, 0.0
     for i, one in enumerate(figures):
         check_type(f"figure {i}", one, Figure, "plots.draw_pipeline and the like make one")
         wide, high = size_of(one.svg)
