@@ -40,6 +40,11 @@ class Child(NamedTuple):
     reader: LineReader
     """Of its reports."""
 
+    def close(self) -> None:
+        """The pipes' ends here."""
+        os.close(self.commands)
+        os.close(self.reader.fd)
+
 
 class Zygote:
     """Forks the workers, kills them, and passes messages on."""
@@ -94,8 +99,7 @@ class Zygote:
             for fd in (to_child, from_child, self.reports):
                 os.close(fd)
             for child in self.children.values():
-                os.close(child.commands)
-                os.close(child.reader.fd)
+                child.close()
             self.select.close()
             _live(self.config, self.forks, device, parent, LineReader(commands), reports)
         os.close(commands)
@@ -125,17 +129,11 @@ class Zygote:
     def _forget(self, device: int) -> None:
         child = self.children.pop(device)
         self.select.unregister(child.reader.fd)
-        os.close(child.reader.fd)
-        os.close(child.commands)
+        child.close()
 
 
 def _live(
-    config: dict[str, Any],
-    forks: int,
-    device: int,
-    parent: int,
-    commands: LineReader,
-    reports: int,
+    config: dict[str, Any], forks: int, device: int, parent: int, commands: LineReader, reports: int
 ) -> NoReturn:
     """The forked process: a worker until its commands end; never returns."""
     folder = Path(config["folder"])
@@ -204,14 +202,8 @@ class Worker:
 
     def carry(self, command: dict[str, Any]) -> None:
         """Carry out one plan."""
-        trial = Trial(
-            Plan.from_json(self.folder / command["plan"]),
-            self.device,
-            self.ranks,
-            command["seed"],
-            command["timeout_s"],
-            self.observe,
-        )
+        plan, limit_s = Plan.from_json(self.folder / command["plan"]), command["timeout_s"]
+        trial = Trial(plan, self.device, self.ranks, command["seed"], limit_s, self.observe)
         for repeat in range(1, command["repeats"] + 1):
             self.progress.begin(self.ranks[self.device], repeat)
             seconds, cpu = trial.repeat()

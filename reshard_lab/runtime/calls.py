@@ -168,26 +168,24 @@ class Wire:
 
     def send(self, data: torch.Tensor, device: int) -> Any:
         """Post a message; returns its work."""
-        with self._posting(f"sending to device {device}"):
-            return self.dist.isend(data, group=self._alive(), group_dst=self.rank_of[device])
+        peer = {"group_dst": self.rank_of[device]}
+        return self._post(self.dist.isend, data, f"sending to device {device}", peer)
 
     def recv(self, into: torch.Tensor, device: int) -> Any:
         """Post a receive; returns its work."""
-        with self._posting(f"receiving from device {device}"):
-            return self.dist.irecv(into, group=self._alive(), group_src=self.rank_of[device])
+        peer = {"group_src": self.rank_of[device]}
+        return self._post(self.dist.irecv, into, f"receiving from device {device}", peer)
 
-    @contextmanager
-    def _posting(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except RuntimeError as error:
-            raise PeerError(f"{what}: {_reason(error)}") from error
-
-    def _alive(self) -> Any:
+    def _post(
+        self, post: Callable[..., Any], data: torch.Tensor, what: str, peer: dict[str, int]
+    ) -> Any:
         group = self._group()
         if group is None:
             raise PeerError("the process group has been destroyed")
-        return group
+        try:
+            return post(data, group=group, **peer)
+        except RuntimeError as error:
+            raise PeerError(f"{what}: {_reason(error)}") from error
 
 
 class Duplex:
@@ -221,8 +219,7 @@ class Control:
 
     def __init__(self, group: Any, devices: tuple[int, ...], me: int) -> None:
         self.torch, _ = torch_modules()
-        self.devices = devices
-        self.me = me
+        self.devices, self.me = devices, me
         self.wire = Wire(group, {device: rank for rank, device in enumerate(devices)})
 
     def meet(self, word: bytes, deadline: Deadline) -> dict[int, bytes]:
@@ -236,16 +233,14 @@ class Control:
         leader, others = self.devices[0], self.devices[1:]
         if self.me == leader:
             table[0].copy_(own)
-            row = {device: table[i] for i, device in enumerate(self.devices)}
+            row = dict(zip(self.devices, table, strict=True))
             self._each(others, lambda d: self.wire.recv(row[d], d), deadline, "waits for")
             self._each(others, lambda d: self.wire.send(table, d), deadline, "answers")
         else:
             what = f"device {self.me} waits for device {leader}, which waits for all"
             self.wire.finish(self.wire.send(own, leader), deadline, what)
             self.wire.finish(self.wire.recv(table, leader), deadline, what)
-        return {
-            device: bytes(row) for device, row in zip(self.devices, table.tolist(), strict=True)
-        }
+        return dict(zip(self.devices, map(bytes, table.tolist()), strict=True))
 
     def _each(
         self, devices: Sequence[int], post: Callable[[int], Any], deadline: Deadline, verb: str

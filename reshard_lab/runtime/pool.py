@@ -18,12 +18,7 @@ from reshard_lab.runtime.calls import Deadline, check_plan
 from reshard_lab.runtime.context import devices_of
 from reshard_lab.runtime.measure import Measurement, cpu_share, environment, measurement
 from reshard_lab.runtime.network import Network
-from reshard_lab.runtime.process import (
-    LastOperation,
-    PoolProcess,
-    explain_stop,
-    last_operation,
-)
+from reshard_lab.runtime.process import LastOperation, PoolProcess, explain_stop, last_operation
 
 _PLAN = "plan.json"
 _SLACK_S = 1.0  # a worker notices the deadline itself, and says more about it
@@ -106,12 +101,7 @@ class Pool:
         self._torch = ""
 
     def run(
-        self,
-        plan: Plan,
-        repeats: int = 10,
-        warmup: int = 3,
-        timeout_s: float = 60.0,
-        seed: int = 0,
+        self, plan: Plan, repeats: int = 10, warmup: int = 3, timeout_s: float = 60.0, seed: int = 0
     ) -> Measurement:
         """Carry ``plan`` out ``warmup`` + ``repeats`` times and measure the latter.
 
@@ -123,15 +113,10 @@ class Pool:
         """
         repeats, warmup, timeout_s, seed = check_run(plan, repeats, warmup, timeout_s, seed)
         self.check_plan(plan)
-        command = {"repeats": warmup + repeats, "timeout_s": timeout_s, "seed": seed}
-        job = PoolJob(
-            f"the {plan.strategy} plan",
-            devices_of(plan),
-            {"do": "run", "plan": _PLAN, **command},
-            {_PLAN: plan.to_json()},
-            timeout_s,
-            partial(last_operation, plan),
-        )
+        options = {"repeats": warmup + repeats, "timeout_s": timeout_s, "seed": seed}
+        what, command = f"the {plan.strategy} plan", {"do": "run", "plan": _PLAN, **options}
+        last, files = partial(last_operation, plan), {_PLAN: plan.to_json()}
+        job = PoolJob(what, devices_of(plan), command, files, timeout_s, last)
         reports = self.carry_out(job, lambda folder, reports: reports)
         timed = list(zip(*reports.values(), strict=True))[warmup:]
         stamp = self.stamp(e["cpu"] for r in timed for e in r)
@@ -228,9 +213,9 @@ class Pool:
         event = self._process.next(deadline.left())
         if event is not None and event["event"] == expected:
             return event
-        device = None if event is None else event.get("device")
-        came = f"nothing within start_timeout_s={self.start_timeout_s:g}"
+        device, came = None, f"nothing within start_timeout_s={self.start_timeout_s:g}"
         if event is not None:
+            device = event.get("device")
             came = f"{event['event']} of device {device}"
         raise ReshardError(
             f"the processes of the pool did not start: {expected!r} was expected, {came} came\n"
@@ -252,11 +237,7 @@ class Pool:
         return repeats
 
     def _failed(
-        self,
-        process: PoolProcess,
-        job: PoolJob,
-        waiting: set[int],
-        event: dict[str, Any] | None,
+        self, process: PoolProcess, job: PoolJob, waiting: set[int], event: dict[str, Any] | None
     ) -> ReshardError:
         """The error that says what happened, when the others have had time to say theirs."""
         reports = [] if event is None else [event]
@@ -266,16 +247,17 @@ class Pool:
                 reports.append(event)
             elif event["event"] == "done":
                 waiting.discard(event["device"])
-        text = explain_stop(
-            job.what,
-            job.last,
-            waiting=sorted(waiting),
-            reports=reports,
-            timeout_s=job.timeout_s,
-            positions={d: process.progress.read(rank) for rank, d in enumerate(self.devices)},
-            stderr={d: process.stderr(d) for d in self.devices},
+        return ReshardError(
+            explain_stop(
+                job.what,
+                job.last,
+                waiting=sorted(waiting),
+                reports=reports,
+                timeout_s=job.timeout_s,
+                positions={d: process.progress.read(rank) for rank, d in enumerate(self.devices)},
+                stderr={d: process.stderr(d) for d in self.devices},
+            )
         )
-        return ReshardError(text)
 
     def _stop(self) -> None:
         """End the workers; the process that forks them stays, if it answers."""

@@ -40,14 +40,11 @@ _END_S = 10.0
 _MOST_S = 1e9  # some 30 years: not much more can be waited for
 _TAIL = 2000  # characters of stderr that a message repeats
 
+Say = Callable[[str], object]
+
 
 def run_torchrun(
-    plan: Plan,
-    repeats: int,
-    warmup: int,
-    timeout_s: float,
-    seed: int,
-    say: Callable[[str], object] = print,
+    plan: Plan, repeats: int, warmup: int, timeout_s: float, seed: int, say: Say = print
 ) -> Measurement:
     """Carry ``plan`` out on this machine's GPUs, one process each; ``say`` gets a line a run.
 
@@ -91,9 +88,7 @@ def agent() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _follow(
-    command: list[str], errors: Path, limit_s: float, say: Callable[[str], object]
-) -> int | None:
+def _follow(command: list[str], errors: Path, limit_s: float, say: Say) -> int | None:
     """Run ``command`` and pass its lines on; its exit status, or None if it took too long."""
     end, rest = time.monotonic() + limit_s, b""
     with open(errors, "wb") as stderr:
@@ -145,8 +140,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         measured = _carry_out(args)
     except Exception as error:
-        text = str(error) if isinstance(error, ReshardError) else repr(error)
+        text = str(error)
         if not isinstance(error, ReshardError):
+            text = repr(error)
             traceback.print_exc()
         rank = os.environ.get("RANK", "0")
         print(f"rank {rank}: {text}", file=sys.stderr, flush=True)
@@ -217,8 +213,7 @@ def _carry_out(args: argparse.Namespace) -> Measurement | None:
     link = f"{world} processes {on} (unshaped)"
     if backend == "nccl":
         link = f"{world} x {torch.cuda.get_device_name()} {on}"
-    stamp = environment("torchrun", backend, link, torch.__version__)
-    stamp["carrier"] = trial.carrier
+    stamp = environment("torchrun", backend, link, torch.__version__) | {"carrier": trial.carrier}
     return measurement(plan, times[args.warmup :], plan.delivers, stamp)
 
 

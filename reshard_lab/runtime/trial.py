@@ -184,13 +184,20 @@ class Trial:
         self.seeds = [seed + _SEED_STEP * number for number in range(len(plan.tasks))]
         self.boxes = [t.dst.boxes(t.shape).get(device) for t in plan.tasks]
         held = [t.src.boxes(t.shape).get(device) for t in plan.tasks]
-        self.source = [self._empty(number, box) for number, box in enumerate(held)]
-        self.target = [self._empty(number, box) for number, box in enumerate(self.boxes)]
         torch, _ = torch_modules()
-        for number, (task, box) in enumerate(zip(plan.tasks, held, strict=True)):
+        self.source, self.target = (
+            [
+                None
+                if box is None
+                else torch.empty(box_shape(box), dtype=getattr(torch, t.dtype), device=self.on)
+                for t, box in zip(plan.tasks, boxes, strict=True)
+            ]
+            for boxes in (held, self.boxes)
+        )
+        for task, box, piece, own in zip(plan.tasks, held, self.source, self.seeds, strict=True):
             if box is not None:
-                data = pattern(task.shape, task.dtype, box, self.seeds[number])
-                bytes_of(self.source[number]).copy_(torch.from_numpy(data))
+                data = pattern(task.shape, task.dtype, box, own)
+                bytes_of(piece).copy_(torch.from_numpy(data))
         self.group = plan_group(plan, context, Deadline(timeout_s))
 
     def repeat(self) -> tuple[float, list[float] | None]:
@@ -202,10 +209,10 @@ class Trial:
         for tensor in self.target:
             if tensor is not None:
                 bytes_of(tensor).fill_(POISON)
-        last = self.device == devices_of(self.plan)[-1]
+        ticks = cpu_ticks if self.device == devices_of(self.plan)[-1] else lambda: None
         self.group.meet(b"barrier", Deadline(self.timeout_s))
         elapsed = _stopwatch(self.on)
-        before = cpu_ticks() if last else None
+        before = ticks()
         run_rank(
             self.plan,
             self.source,
@@ -216,7 +223,7 @@ class Trial:
             carrier=self.carrier,
         )
         seconds = elapsed()
-        after = cpu_ticks() if last else None
+        after = ticks()
         if self.plan.delivers:
             self.check()
         if before is None or after is None:
@@ -236,13 +243,6 @@ class Trial:
                     f"{box_text(box)} of tensor {number} ({task.dtype}, shape {task.shape}): "
                     f"element {wrong.element} is 0x{wrong.actual}, expected 0x{wrong.expected}"
                 )
-
-    def _empty(self, number: int, box: Box | None) -> Any:
-        if box is None:
-            return None
-        torch, _ = torch_modules()
-        dtype = getattr(torch, self.plan.tasks[number].dtype)
-        return torch.empty(box_shape(box), dtype=dtype, device=self.on)
 
 
 def _stopwatch(on: Any) -> Callable[[], float]:
