@@ -87,7 +87,7 @@ def resolve_carrier(group: Any, carrier: str | None) -> tuple[str, torch.device]
 def ranks_of(plan: Plan, ranks: Mapping[int, int] | None) -> dict[int, int]:
     """``{device: rank}`` of all devices of the plan."""
     devices = devices_of(plan)
-    given = {d: d for d in devices} if ranks is None else ranks
+    given = dict(zip(devices, devices, strict=True)) if ranks is None else ranks
     missing = [d for d in devices if d not in given]
     if missing:
         raise ReshardError(
@@ -98,9 +98,8 @@ def ranks_of(plan: Plan, ranks: Mapping[int, int] | None) -> dict[int, int]:
 
 def devices_of(plan: Plan) -> tuple[int, ...]:
     """The devices of all meshes of a plan, ascending."""
-    return tuple(
-        sorted({d for t in plan.tasks for mesh in (t.src.mesh, t.dst.mesh) for d in mesh.devices})
-    )
+    layouts = [layout for task in plan.tasks for layout in (task.src, task.dst)]
+    return tuple(sorted({device for layout in layouts for device in layout.mesh.devices}))
 
 
 class Communicators:
@@ -132,10 +131,9 @@ class Communicators:
         torch, dist = torch_modules()
         group = self._group()
         for ranks in needed:
-            if ranks in self.groups:
-                continue
-            listed = [dist.get_global_rank(group, rank) for rank in ranks]
-            self.groups[ranks] = dist.new_group(listed, backend=dist.get_backend(group))
+            if ranks not in self.groups:
+                listed = [dist.get_global_rank(group, rank) for rank in ranks]
+                self.groups[ranks] = dist.new_group(listed, backend=dist.get_backend(group))
         if not self.connected and dist.get_rank(group) >= 0:
             # The first call of a group connects it, and has to be one of all its ranks.
             dist.all_reduce(torch.zeros(1, device=on), group=group)

@@ -108,14 +108,6 @@ class Network(NamedTuple):
         return {host: list(nics) for host, nics in grouped}
 
 
-def wire_rate_Bps(payload_Bps: float) -> float:
-    """Rate of the token bucket that lets ``payload_Bps`` of TCP payload through.
-
-    The bucket counts whole Ethernet frames, and a full frame of 9014 bytes carries 8948.
-    """
-    return payload_Bps * (MTU + _ETHERNET) / (MTU - _IP - _TCP)
-
-
 def build(network: Network) -> None:
     """Make the network. Called once, by a process that ``RECIPE`` started."""
     _call("mount", "-t", "tmpfs", "tmpfs", "/run")
@@ -152,8 +144,9 @@ def _settings(nic: Nic, siblings: Iterable[Nic]) -> Iterable[str]:
             yield f"route add {other.address}/32 dev x{other.number} src {nic.address}"
 
 
-def _bucket(interface: str, rate_Bps: float) -> str:
-    bits = round(8 * wire_rate_Bps(rate_Bps))
+def _bucket(interface: str, payload_Bps: float) -> str:
+    # It counts whole Ethernet frames, and a full frame of 9014 bytes carries 8948.
+    bits = round(8 * payload_Bps * (MTU + _ETHERNET) / (MTU - _IP - _TCP))
     return f"qdisc add dev {interface} root tbf rate {bits}bit burst {BUCKET} limit {_QUEUE}"
 
 

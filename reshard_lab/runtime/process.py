@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import importlib.util
 import json
-import mmap
 import os
 import selectors
 import shutil
@@ -24,7 +23,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reshard_lab.errors import ReshardError
+import numpy as np
+
+from reshard_lab.errors import ReshardError, os_errors
 from reshard_lab.planning import Plan
 from reshard_lab.runtime.calls import torch_modules
 
@@ -71,35 +72,30 @@ class Progress:
     """How far every device has come, in memory that outlives a process that is killed."""
 
     def __init__(self, path: Path, count: int) -> None:
-        size = count * _FIELDS * 4
         with open(path, "ab") as file:  # keeps what is there
-            file.truncate(size)
-        with open(path, "r+b") as file:
-            self._map = mmap.mmap(file.fileno(), size)
-        self._cells = memoryview(self._map).cast("i")
+            file.truncate(count * _FIELDS * 4)
+        self._cells = np.memmap(path, np.int32, "r+", shape=(count, _FIELDS))
 
     def begin(self, rank: int, repeat: int) -> None:
         """A repeat begins on this rank."""
-        at = rank * _FIELDS
-        self._cells[at + 1 : at + _FIELDS] = memoryview(bytes(4 * (_FIELDS - 1))).cast("i")
-        self._cells[at] = repeat
+        self._cells[rank, 1:] = 0
+        self._cells[rank, 0] = repeat
 
     def note(self, rank: int, lane: str, step: int, done: int) -> None:
         """So many messages of a step are done."""
-        at = rank * _FIELDS + 1 + 2 * LANES.index(lane)
-        self._cells[at + 1] = done
-        self._cells[at] = step + 1
+        at = 1 + 2 * LANES.index(lane)
+        self._cells[rank, at + 1] = done
+        self._cells[rank, at] = step + 1
 
     def read(self, rank: int) -> Position:
         """How far the rank has come."""
-        repeat, *cells = self._cells[rank * _FIELDS : (rank + 1) * _FIELDS].tolist()
+        repeat, *cells = self._cells[rank].tolist()
         lanes = zip(LANES, cells[::2], cells[1::2], strict=False)
         return Position(repeat, {lane: (step - 1, done) for lane, step, done in lanes if step})
 
     def close(self) -> None:
         """Unmap the page."""
-        self._cells.release()
-        self._map.close()
+        del self._cells
 
 
 LastOperation = Callable[[int, Position | None], str]
@@ -229,12 +225,8 @@ class PoolProcess:
 
 def _started(command: list[str]) -> tuple[Path, subprocess.Popen[bytes]]:
     """A folder for the process, and the process; neither is left if it cannot be started."""
-    try:
+    with os_errors("make a folder for a run", "name one that can be written to in TMPDIR"):
         folder = Path(tempfile.mkdtemp(prefix="reshard_lab-"))
-    except OSError as error:
-        raise ReshardError(
-            f"cannot make a folder for a run: {error}; name one that can be written to in TMPDIR"
-        ) from None
     try:
         with open(folder / "stderr", "wb") as errors:
             return folder, subprocess.Popen(

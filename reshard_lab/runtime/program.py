@@ -217,7 +217,10 @@ class Compiler:
         itemsize = self.plan.tasks[task].itemsize
         box, array = in_bytes(t.box, itemsize), in_bytes(piece, itemsize)
         first = (t.span[0] if t.span else 0) * itemsize
-        offset = start_of(box, array) + first if is_contiguous(t.box, piece) else None
+        if not is_contiguous(t.box, piece):
+            return BufferSlice(task, side, box, array, first, None), piece
+        corner = [lo - start for (lo, _), (start, _) in zip(box, array, strict=True)]
+        offset = int(np.ravel_multi_index(corner, box_shape(array))) + first
         return BufferSlice(task, side, box, array, first, offset), piece
 
 
@@ -227,14 +230,6 @@ def in_bytes(box: Box, itemsize: int) -> Box:
         return ((0, itemsize),)
     lo, hi = box[-1]
     return (*box[:-1], (lo * itemsize, hi * itemsize))
-
-
-def start_of(inner: Box, outer: Box) -> int:
-    """Position in the row-major array of ``outer`` of the first element of ``inner``."""
-    at = 0
-    for (lo, _), (a, b) in zip(inner, outer, strict=True):
-        at = at * (b - a) + lo - a
-    return at
 
 
 class PieceMemory:

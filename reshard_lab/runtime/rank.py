@@ -137,11 +137,9 @@ class PlanGroup:
             return
         words = self.meet(digest, deadline)
         if len(set(words.values())) > 1:
-            plans: dict[bytes, list[int]] = {}
-            for device, word in words.items():
-                plans.setdefault(word, []).append(device)
             which = "; ".join(
-                f"devices {devices} run plan {word.hex()[:12]}" for word, devices in plans.items()
+                f"devices {[d for d in words if words[d] == word]} run plan {word.hex()[:12]}"
+                for word in dict.fromkeys(words.values())
             )
             raise ReshardError(
                 f"the ranks do not run the same plan: {which}; build it from the same arguments "
