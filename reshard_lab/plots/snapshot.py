@@ -8,7 +8,7 @@ from typing import NamedTuple
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError
 from reshard_lab.plots import svg
-from reshard_lab.simulation.delivery import MovingPart, Snapshot
+from reshard_lab.simulation.timeline import MovingPart, Snapshot
 
 LEFT, WIDE = 168.0, 640.0
 """Left edge and width of what is right of the names, shared with the picture over time."""

@@ -10,7 +10,7 @@ from reshard_lab.plots import svg
 from reshard_lab.plots.snapshot import LEFT, WIDE, device_boxes, snapshot_parts
 from reshard_lab.plots.time_axis import TimeScale, instant
 from reshard_lab.simulation import Timeline
-from reshard_lab.simulation.delivery import MovingPart, moving_parts, snapshot
+from reshard_lab.simulation.timeline import MovingPart, moving_parts, snapshot
 from reshard_lab.units import device_list, format_bytes, format_seconds
 
 MOST_BARS = 256

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reshard_lab.simulation.calibration import Calibration, ComparedRun, FittedParameter, calibrate
-from reshard_lab.simulation.simulator import RESOLUTIONS, Timeline, simulate
+from reshard_lab.simulation.simulator import RESOLUTIONS, Timeline, one_sender, simulate
 from reshard_lab.simulation.timeline import NicUse, PathStep, Staging, Transmission
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "Timeline",
     "Transmission",
     "calibrate",
+    "one_sender",
     "simulate",
 ]

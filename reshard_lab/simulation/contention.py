@@ -106,8 +106,10 @@ class ContendingFlows:
             if not relayed or self._update_duty(ids, held | (behind < -even), rate):
                 break
         self.speed[ids] = rate / (self.full_rate[ids] * self.work[ids])
-        apart = led & ~held
-        self.meeting = self._until_meeting(behind[apart], ids[apart], leader[apart]) + now
+        closing = self.speed[ids] - self.speed[leader]
+        meets = np.full(len(ids), np.inf)
+        np.divide(behind, closing, out=meets, where=led & ~held & (closing != 0))
+        self.meeting = float(meets[meets > 0].min(initial=np.inf)) + now
         self.next_event = now + self._until_next()
 
     def _rates(
@@ -139,13 +141,6 @@ class ContendingFlows:
         speed = self.speed[ids]
         np.divide(target - self.done[ids], speed, out=times, where=speed > 0)
         return max(min(float(times.min()), self.meeting - self.time), 0.0)
-
-    def _until_meeting(self, behind: np.ndarray, ids: np.ndarray, leader: np.ndarray) -> float:
-        """Seconds until the first flow that is not level with its leader is."""
-        closing = self.speed[ids] - self.speed[leader]
-        meets = np.full(len(ids), np.inf)
-        np.divide(behind, closing, out=meets, where=closing != 0)
-        return float(meets[meets > 0].min(initial=np.inf))
 
     def advance(self, now: float) -> None:
         """Bring ``done`` up to ``now``."""

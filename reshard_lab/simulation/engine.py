@@ -32,9 +32,10 @@ def run(flows: Flows) -> FlowTimes:
     """Work all flows off; raises if some wait for each other."""
     engine = _Engine(flows)
     engine.loop()
-    if engine.unfinished:
+    stuck = len(flows) - engine.state.count(_DONE)
+    if stuck:
         raise ReshardError(
-            f"{engine.unfinished} of {len(flows)} transmissions wait for each other and never "
+            f"{stuck} of {len(flows)} transmissions wait for each other and never "
             "start; verify() names the transfers"
         )
     return FlowTimes(
@@ -72,7 +73,6 @@ class _Engine:
         """Entries of the timetable with an older stamp do not count any more."""
         self.timetable: list[tuple[float, int, int, int]] = []
         self.contending = ContendingFlows(flows)
-        self.unfinished = count
 
     def loop(self) -> None:
         for flow, waits in enumerate(self.waits):
@@ -221,7 +221,6 @@ class _Engine:
     def finish(self, flow: int, now: float) -> None:
         self.state[flow] = _DONE
         self.end[flow] = now
-        self.unfinished -= 1
         for p in self.ports[flow]:
             self.users[p].discard(flow)
         if not self.under_way[flow]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError
-from reshard_lab.planning.hops import HopTable, Wait
+from reshard_lab.planning.hops import HopTable, Wait, Waits
 
 _IDLE = 0.002
 """Share of its time, for each chunk of a transfer, up to which a port counts as never full."""
@@ -76,8 +76,8 @@ class Flows:
 
     row: np.ndarray
     """Row in the table of hops."""
-    chunk: np.ndarray
-    """The chunk it is; -1 = all of them."""
+    first_chunk: np.ndarray
+    """The chunk it is; 0 where it is all of them."""
     nbytes: np.ndarray
     work_s: np.ndarray
     """Seconds alone on its ports."""
@@ -100,78 +100,53 @@ class Flows:
         return len(self.row)
 
 
-def chunk_flows(hops: HopTable, links: HopLinks, cluster: Cluster, core_Bps: float) -> Flows:
-    """Every chunk of every hop is a flow of its own (a copy is one flow)."""
-    count = np.where(hops.copies, 1, links.chunks)
+def flows_of(
+    hops: HopTable, links: HopLinks, cluster: Cluster, core_Bps: float, fluid: bool
+) -> Flows:
+    """Every chunk of every hop as a flow (a copy is one), or, ``fluid``, every hop as one.
+
+    In ``fluid`` a hop is fed by the one before it; a chunk waits for the same chunk there.
+    """
+    count = np.where(hops.copies | fluid, 1, links.chunks)
     first = np.cumsum(count) - count
     row = np.repeat(np.arange(len(hops)), count)
     number = np.arange(len(row))
     chunk = number - first[row]
-    nbytes = hops.nbytes[row]
-    size = (chunk + 1) * nbytes // count[row] - chunk * nbytes // count[row]
-    work = links.latency_s[row] + size / links.rate_Bps[row]
-    later, onward = number[chunk > 0], number[hops.hop[row] > 0]
-    before, after = _complete_before(hops)
-    waits, waiting = _graph(
-        np.concatenate((later - 1, onward - count[row[onward]], first[before] + count[before] - 1)),
-        np.concatenate((later, onward, first[after])),
-        len(row),
-    )
-    ports, capacity = _shared_ports(_numbered(hops, links, cluster), cluster, core_Bps)
+    complete = hops.waits.kind != Wait.CHAIN
+    before, after = hops.waits.earlier[complete], hops.waits.later[complete]
+    earlier, later = first[before] + count[before] - 1, first[after]
+    ports = _ports_of(hops, links, cluster)
+    if fluid:
+        nbytes, work, first_chunk = hops.nbytes, links.chunks * links.chunk_s, links.chunk_s
+        fed = hops.hop > 0
+        if not hops.ordered:
+            ports[_never_full(hops, links, ports, cluster)] = -1
+    else:
+        size = hops.nbytes[row]
+        nbytes = (chunk + 1) * size // count[row] - chunk * size // count[row]
+        work = first_chunk = links.latency_s[row] + nbytes / links.rate_Bps[row]
+        fed = np.zeros(len(row), dtype=bool)
+        next_chunk, onward = number[chunk > 0], number[hops.hop[row] > 0]
+        earlier = np.concatenate((next_chunk - 1, onward - count[row[onward]], earlier))
+        later = np.concatenate((next_chunk, onward, later))
+    waits = Waits.of(len(row), earlier, later, np.zeros(len(later), dtype=np.int64))
+    shared, capacity = _shared_ports(ports, cluster, core_Bps)
     return Flows(
         row=row,
-        chunk=chunk,
-        nbytes=size,
+        first_chunk=chunk,
+        nbytes=nbytes,
         work_s=work,
-        first_s=work,
+        first_s=first_chunk,
         rate_Bps=links.rate_Bps[row],
-        ports=[ports[r] for r in row.tolist()],
-        capacity_Bps=capacity,
-        fed=np.zeros(len(row), dtype=bool),
-        waits=waits,
-        waiting=waiting,
-    )
-
-
-def fluid_flows(hops: HopTable, links: HopLinks, cluster: Cluster, core_Bps: float) -> Flows:
-    """Every hop is one flow, fed by the hop before it."""
-    fed = hops.hop > 0
-    waits, waiting = _graph(*_complete_before(hops), len(hops))
-    numbered = _numbered(hops, links, cluster)
-    if not hops.ordered:
-        numbered[_never_full(hops, links, numbered, cluster)] = -1
-    ports, capacity = _shared_ports(numbered, cluster, core_Bps)
-    return Flows(
-        row=np.arange(len(hops)),
-        chunk=np.full(len(hops), -1),
-        nbytes=hops.nbytes,
-        work_s=links.chunks * links.chunk_s,
-        first_s=links.chunk_s,
-        rate_Bps=links.rate_Bps,
-        ports=ports,
+        ports=[shared[r] for r in row.tolist()],
         capacity_Bps=capacity,
         fed=fed,
-        waits=waits + fed,
-        waiting=waiting,
+        waits=np.bincount(later, minlength=len(row)) + fed,
+        waiting=(waits.offsets.tolist(), waits.later.tolist()),
     )
 
 
-def _complete_before(hops: HopTable) -> tuple[np.ndarray, np.ndarray]:
-    """(earlier, later) rows of which the earlier is complete before the later one starts."""
-    complete = hops.waits.kind != Wait.CHAIN
-    return hops.waits.earlier[complete], hops.waits.later[complete]
-
-
-def _graph(
-    earlier: np.ndarray, later: np.ndarray, count: int
-) -> tuple[np.ndarray, tuple[list[int], list[int]]]:
-    """Number of edges into every flow, and the flows its own edges lead to."""
-    order = np.argsort(earlier, kind="stable")
-    offsets = np.searchsorted(earlier[order], np.arange(count + 1))
-    return np.bincount(later, minlength=count), (offsets.tolist(), later[order].tolist())
-
-
-def _numbered(hops: HopTable, links: HopLinks, cluster: Cluster) -> np.ndarray:
+def _ports_of(hops: HopTable, links: HopLinks, cluster: Cluster) -> np.ndarray:
     """(hops, 2) the port each hop sends through and the one it arrives through; -1 = not shared.
 
     Under in-order issue a device port serves one hop at a time: only NICs can be shared.

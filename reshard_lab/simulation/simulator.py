@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import ReshardError, check_choice, need
+from reshard_lab.errors import ReshardError, check_choice, check_int, need
+from reshard_lab.paper_cases import one_sender_task
 from reshard_lab.planning import Plan
+from reshard_lab.planning import plan as plan_task
 from reshard_lab.simulation.engine import run
-from reshard_lab.simulation.flows import chunk_flows, fluid_flows, links_of
+from reshard_lab.simulation.flows import flows_of, links_of
 from reshard_lab.simulation.timeline import (
     NicUse,
     PathStep,
@@ -96,27 +98,34 @@ def simulate(
     if not hasattr(plan, "transfers"):
         raise ReshardError(f"simulate takes a plan, not {plan!r}; make one with plan(task)")
     check_choice("resolution", resolution, RESOLUTIONS)
-    on = plan.cluster if cluster is None else _like(cluster, plan.cluster)
+    planned = plan.cluster
+    on = planned if cluster is None else cluster
+    if (on.hosts, on.devices_per_host) != (planned.hosts, planned.devices_per_host):
+        raise ReshardError(
+            f"the plan is for {planned.hosts} hosts x {planned.devices_per_host} devices, the "
+            f"cluster has {on.hosts} x {on.devices_per_host}; give one of the same hosts and "
+            "devices"
+        )
     core_Bps = _core_Bps(core_oversubscription, on)
     if verify:
         plan.verify()
     hops, links = plan.hops, links_of(plan.hops, on)
     if resolution == "auto":
         resolution = "chunks" if int(links.chunks.sum()) < MOST_FLOWS else "fluid"
-    flows = (chunk_flows if resolution == "chunks" else fluid_flows)(hops, links, on, core_Bps)
+    flows = flows_of(hops, links, on, core_Bps, resolution == "fluid")
     ran = run(flows)
     unit = np.array([t.unit for t in plan.transfers], dtype=np.int64)[hops.transfer]
     task = np.array([u.task for u in plan.units], dtype=np.int64)[unit]
     operation = np.where(links.crosses, "network", np.where(hops.copies, "copy", "inside"))
-    row, every_chunk = flows.row, flows.chunk < 0
+    row, chunk = flows.row, flows.first_chunk
     columns = {
         "operation": operation[row],
         "task": task[row],
         "unit": unit[row],
         "transfer": hops.transfer[row],
         "hop": hops.hop[row],
-        "first_chunk": np.where(every_chunk, 0, flows.chunk),
-        "stop_chunk": np.where(every_chunk, links.chunks[row], flows.chunk + 1),
+        "first_chunk": chunk,
+        "stop_chunk": chunk + 1 if resolution == "chunks" else links.chunks[row],
         "source": hops.source[row],
         "destination": hops.destination[row],
         "tx_nic": links.tx_nic[row],
@@ -128,14 +137,28 @@ def simulate(
     return Timeline(plan, on, resolution, columns, flows.work_s, ran.cause, ran.held)
 
 
-def _like(cluster: Cluster, planned: Cluster) -> Cluster:
-    given = (cluster.hosts, cluster.devices_per_host)
-    if given != (planned.hosts, planned.devices_per_host):
+def one_sender(
+    strategy: str, nbytes: int, hosts: int, devices: int, cluster: Cluster, chunks: int = 100
+) -> Timeline:
+    """Simulate one unit task of ``nbytes`` from device 0 to A = ``hosts`` of B = ``devices``.
+
+    The receivers are the first B devices of hosts 1 to A of ``cluster``: the setting of
+    ``strategies.closed_form_s``.
+
+    >>> cluster = Cluster(3, 2, nic=1e6, nic_latency=0, intra="inf", intra_latency=0)
+    >>> one_sender("local_allgather", 1_000_000, 2, 2, cluster).duration_s
+    2.0
+    """
+    check_int("nbytes", nbytes, 1), check_int("hosts", hosts, 1), check_int("devices", devices, 1)
+    per = cluster.devices_per_host
+    if devices > per or hosts >= cluster.hosts:
         raise ReshardError(
-            f"the plan is for {planned.hosts} hosts x {planned.devices_per_host} devices, the "
-            f"cluster has {given[0]} x {given[1]}; give one of the same hosts and devices"
+            f"a sender and {hosts} hosts of {devices} devices were asked, but the cluster has "
+            f"{cluster.hosts} hosts of {per}; use a larger cluster"
         )
-    return cluster
+    task = one_sender_task((nbytes,), hosts, devices, cluster)
+    planned = plan_task(task, strategy, "naive", chunks=chunks)
+    return simulate(planned, "chunks", verify=False)  # just planned, and drawn again at every move
 
 
 def _core_Bps(oversubscription: float | None, cluster: Cluster) -> float:

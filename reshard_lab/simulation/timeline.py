@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from reshard_lab.cluster import Cluster
+from reshard_lab.errors import ReshardError
 from reshard_lab.planning import Plan
 from reshard_lab.units import format_seconds
 
@@ -51,9 +54,9 @@ class TimelineRecord:
     """The fields of ``Transmission`` as arrays."""
     alone_s: np.ndarray
     """Seconds each row would take with its ports to itself."""
-    cause: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    cause: np.ndarray
     """The row that each one had to wait for last; -1 = none."""
-    held: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    held: np.ndarray
     """Whether a row ended a chunk after the hop before it did, its data coming in no sooner."""
 
     @property
@@ -95,14 +98,11 @@ def nic_use(record: TimelineRecord) -> tuple[NicUse, ...]:
     """Bytes, busy and idle time of every NIC that carries something, in each direction."""
     column, duration = record.columns, record.duration_s
     uses = []
-    for direction, name in (("tx", "tx_nic"), ("rx", "rx_nic")):
-        nics = column[name]
-        order = np.lexsort((column["start_s"], nics))
-        order = order[nics[order] >= 0]
-        for rows in np.split(order, np.flatnonzero(np.diff(nics[order])) + 1):
-            if not len(rows):
-                continue
-            nic = int(nics[rows[0]])
+    for direction in ("tx", "rx"):
+        nics = column[f"{direction}_nic"]
+        for nic in np.unique(nics[nics >= 0]).tolist():
+            rows = np.flatnonzero(nics == nic)
+            rows = rows[np.argsort(column["start_s"][rows], kind="stable")]
             start, end = column["start_s"][rows], column["end_s"][rows]
             covered = np.concatenate(([0.0], np.maximum.accumulate(end)[:-1]))
             busy = float(np.maximum(end - np.maximum(start, covered), 0.0).sum())
@@ -195,23 +195,106 @@ def staging(record: TimelineRecord) -> dict[int, Staging]:
 
     An end of a hop holds its buffers from the hop's first byte to its last.
     """
-    hops = zip(*(record.columns[name].tolist() for name in ("transfer", "hop")), strict=True)
-    times = zip(*(record.columns[name].tolist() for name in ("start_s", "end_s")), strict=True)
-    spans: dict[tuple[int, int], tuple[float, float]] = {}
-    for hop, (start, end) in zip(hops, times, strict=True):
-        first, last = spans.get(hop, (start, end))
-        spans[hop] = min(first, start), max(last, end)
-    changes: dict[int, list[tuple[float, int]]] = {}
+    column = record.columns
+    first = np.flatnonzero(column["first_chunk"] == 0)
+    hops = zip(column["transfer"][first].tolist(), column["hop"][first].tolist(), strict=True)
+    starts = np.minimum.reduceat(column["start_s"], first).tolist()
+    ends = np.maximum.reduceat(column["end_s"], first).tolist()
+    spans = dict(zip(hops, zip(starts, ends, strict=True), strict=True))
+    changes = defaultdict[int, list[tuple[float, int]]](list)
     for staged in record.plan.staged_ends():
         start, end = spans[staged.transfer, staged.hop]
-        changes.setdefault(staged.device, []).extend(
-            ((start, staged.nbytes), (end, -staged.nbytes))
+        changes[staged.device] += [(start, staged.nbytes), (end, -staged.nbytes)]
+    staged_by = {}
+    for device in sorted(changes):
+        times, amounts = np.array(sorted(changes[device])).T
+        distinct, first = np.unique(times, return_index=True)
+        level = np.cumsum(amounts)[np.append(first[1:], len(times)) - 1]
+        staged_by[device] = Staging(tuple(distinct.tolist()), tuple(int(n) for n in level))
+    return staged_by
+
+
+class MovingPart(NamedTuple):
+    """A chunk or other part of a unit task on its way from one device to the next."""
+
+    number: int
+    """Distinct ranges of bytes are numbered in order of their first byte."""
+    first: int
+    stop: int
+    """Bytes ``first`` to ``stop - 1`` of the unit task."""
+    source: int
+    destination: int
+    inside: bool
+    """Whether it stays within a host."""
+    start_s: float
+    end_s: float
+
+
+class Snapshot(NamedTuple):
+    """Where the bytes of a unit task are at one time."""
+
+    held: dict[int, tuple[tuple[int, int], ...]]
+    """By device that sends or receives: the ranges of bytes it holds."""
+    moving: tuple[MovingPart, ...]
+    """Those under way."""
+
+
+@lru_cache(maxsize=8)
+def moving_parts(record: TimelineRecord) -> tuple[MovingPart, ...]:
+    """The transmissions of one unit task as moving parts of it, in order of their start.
+
+    Raises ReshardError for a plan of several unit tasks, of a tensor of several dimensions (whose
+    boxes are no ranges of bytes), or of more than one tensor.
+    """
+    carried = record.plan
+    if len(carried.units) != 1 or len(carried.tasks[0].shape) != 1:
+        raise ReshardError(
+            f"only one unit task of a tensor of one dimension can be followed piece by piece, not "
+            f"{len(carried.units)} of shape {carried.tasks[0].shape}; see simulation.one_sender"
         )
-    return {device: _levels(changes[device]) for device in sorted(changes)}
+    itemsize = carried.tasks[0].itemsize
+    base = carried.unit_tasks[0].box[0][0]
+    spans = []
+    for row in record:
+        t = carried.transfers[row.transfer]
+        start = (t.box[0][0] - base + (t.span[0] if t.span else 0)) * itemsize
+        first = start + t.nbytes * row.first_chunk // t.chunks
+        stop = start + t.nbytes * row.stop_chunk // t.chunks
+        ends = row.source, row.destination, row.operation != "network"
+        spans.append((first, stop, *ends, row.start_s, row.end_s))
+    number = {span: i for i, span in enumerate(sorted({p[:2] for p in spans}))}
+    parts = [MovingPart(number[p[:2]], *p) for p in spans]
+    return tuple(sorted(parts, key=lambda p: (p.start_s, p.end_s, p.destination, p.number)))
 
 
-def _levels(changes: list[tuple[float, int]]) -> Staging:
-    times, amounts = np.array(sorted(changes)).T
-    distinct, first = np.unique(times, return_index=True)
-    level = np.cumsum(amounts)[np.append(first[1:], len(times)) - 1]
-    return Staging(tuple(distinct.tolist()), tuple(int(n) for n in level))
+def snapshot(parts: Sequence[MovingPart], at_s: float) -> Snapshot:
+    """Where the bytes are ``at_s`` seconds after the start.
+
+    Devices that send before they receive anything hold the whole unit task from the start.
+
+    >>> first = MovingPart(0, 0, 5, 0, 1, False, 0.0, 1.0)
+    >>> second = MovingPart(1, 5, 9, 0, 1, False, 1.0, 2.0)
+    >>> snapshot([first, second], 1.5).held
+    {0: ((0, 9),), 1: ((0, 5),)}
+    """
+    nbytes = max((p.stop for p in parts), default=0)
+    targets = {p.destination for p in parts}
+    sources = sorted({p.source for p in parts} - targets)
+    held: dict[int, tuple[tuple[int, int], ...]] = dict.fromkeys(sources, ((0, nbytes),))
+    arrived: dict[int, list[tuple[int, int]]] = {device: [] for device in sorted(targets)}
+    for p in parts:
+        if p.end_s <= at_s:
+            arrived[p.destination].append((p.first, p.stop))
+    held |= {device: _merged(ranges) for device, ranges in arrived.items()}
+    return Snapshot(held, tuple(p for p in parts if p.start_s <= at_s < p.end_s))
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The same bytes in as few ranges as possible."""
+    merged: list[tuple[int, int]] = []
+    for first, stop in sorted(ranges):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], stop)
+        else:
+            merged.append((first, stop))
+    return tuple(merged)

@@ -14,8 +14,7 @@ from reshard_lab.layout import RULES, Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.resharding import ReshardingTask, UnitTask, need_cluster, nic_hosts
 from reshard_lab.scheduling import Problem, solve
-from reshard_lab.simulation import Timeline
-from reshard_lab.simulation.delivery import one_sender
+from reshard_lab.simulation import Timeline, one_sender
 from reshard_lab.spec import ShardingSpec
 from reshard_lab.strategies import PAPER, closed_form_s
 from reshard_lab.units import device_list

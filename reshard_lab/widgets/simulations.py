@@ -11,7 +11,7 @@ from reshard_lab.plots.activation_memory import draw_memory
 from reshard_lab.plots.pipeline import draw_pipeline
 from reshard_lab.plots.strategy import NAMES, draw_strategy
 from reshard_lab.plots.svg import stacked
-from reshard_lab.simulation.delivery import one_sender
+from reshard_lab.simulation import one_sender
 from reshard_lab.strategies import PAPER, closed_form_s
 from reshard_lab.units import (
     format_bytes,

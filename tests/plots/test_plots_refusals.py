@@ -13,7 +13,8 @@ import reshard_lab as rl
 from reshard_lab import paper, plots
 from reshard_lab.pipelining.timeline import Event
 from reshard_lab.plots.pipeline import MOST_BARS
-from reshard_lab.simulation.delivery import moving_parts, one_sender
+from reshard_lab.simulation import one_sender
+from reshard_lab.simulation.timeline import moving_parts
 from support.measured import measured_table
 from support.refusals import bad_calls, check_refusal
 

@@ -12,7 +12,8 @@ import reshard_lab as rl
 from reshard_lab import plots
 from reshard_lab.plots.snapshot import LEFT, WIDE
 from reshard_lab.plots.strategy import MOST_BARS
-from reshard_lab.simulation.delivery import MovingPart, moving_parts, one_sender, snapshot
+from reshard_lab.simulation import one_sender
+from reshard_lab.simulation.timeline import MovingPart, moving_parts, snapshot
 from reshard_lab.strategies import closed_form_s
 from support.svg_pages import assert_readable
 from support.svg_pages import read as page_of
