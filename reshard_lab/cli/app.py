@@ -60,13 +60,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # What is still buffered has nowhere to go; without this, Python would complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CLOSED_PIPE
     except OSError as error:
-        print(f"{PROGRAM}: error: cannot write the output: {error.strerror}", file=sys.stderr)
+        # What is still buffered has nowhere to go; without this, Python would complain at exit.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return CLOSED_PIPE
+        print(f"{PROGRAM}: error: cannot write the output: {error.strerror}", file=sys.stderr)
         return BAD_INPUT
     return 0

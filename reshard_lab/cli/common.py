@@ -33,50 +33,46 @@ _DEFAULTS = {
 
 def add_task(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """Options that describe a tensor, its two layouts and the cluster."""
-    tensor = parser.add_argument_group("tensor and layouts")
-    tensor.add_argument("--shape", required=required, help="sizes, such as 4,4")
+    add = parser.add_argument_group("tensor and layouts").add_argument
+    add("--shape", required=required, help="sizes, such as 4,4")
     for end, where in (("src", "source"), ("dst", "destination")):
         mesh = f"{where} mesh: its shape, such as 2x2, or device ids, such as '[[0,1],[2,3]]'"
-        tensor.add_argument(f"--{end}-mesh", metavar="MESH", required=required, help=mesh)
+        add(f"--{end}-mesh", metavar="MESH", required=required, help=mesh)
         spec = f"{where} sharding spec, such as S01R"
-        tensor.add_argument(f"--{end}-spec", metavar="SPEC", required=required, help=spec)
-    tensor.add_argument(
-        "--dtype", default=_DEFAULTS["dtype"], help="element type (default float32)"
-    )
+        add(f"--{end}-spec", metavar="SPEC", required=required, help=spec)
+    add("--dtype", default=_DEFAULTS["dtype"], help="element type (default float32)")
     rule = f"how uneven sizes are cut: {', '.join(RULES)} (default chunk)"
-    tensor.add_argument("--rule", default=_DEFAULTS["rule"], help=rule)
-    cluster = parser.add_argument_group(
+    add("--rule", default=_DEFAULTS["rule"], help=rule)
+    add = parser.add_argument_group(
         "cluster",
         "A mesh given by its shape takes one host a row (its last axis); the source starts at "
         "host 0, the destination at the next host. Speeds default to the preset's, or to those in "
         "parentheses.",
-    )
-    cluster.add_argument(
-        "--cluster", metavar="PRESET", help=f"a described machine: {', '.join(presets())}"
-    )
-    cluster.add_argument("--hosts", type=int, help="hosts (default: as many as the meshes need)")
+    ).add_argument
+    add("--cluster", metavar="PRESET", help=f"a described machine: {', '.join(presets())}")
+    add("--hosts", type=int, help="hosts (default: as many as the meshes need)")
     per = "devices of a host (default: the preset's, or the longest row of the meshes)"
-    cluster.add_argument("--devices-per-host", type=int, metavar="N", help=per)
+    add("--devices-per-host", type=int, metavar="N", help=per)
     first = "host where the destination mesh starts (default: the next after the source)"
-    cluster.add_argument("--first-host", type=int, metavar="N", help=first)
-    cluster.add_argument("--nic", metavar="RATE", help="speed of a NIC (10Gbps)")
-    cluster.add_argument("--nics-per-host", type=int, metavar="N", help="NICs of a host (1)")
-    cluster.add_argument("--nic-latency", metavar="TIME", help="of a message between hosts (20us)")
-    cluster.add_argument("--intra", metavar="RATE", help="speed inside a host (150GB/s)")
-    cluster.add_argument("--intra-latency", metavar="TIME", help="of a message inside a host (5us)")
+    add("--first-host", type=int, metavar="N", help=first)
+    add("--nic", metavar="RATE", help="speed of a NIC (10Gbps)")
+    add("--nics-per-host", type=int, metavar="N", help="NICs of a host (1)")
+    add("--nic-latency", metavar="TIME", help="of a message between hosts (20us)")
+    add("--intra", metavar="RATE", help="speed inside a host (150GB/s)")
+    add("--intra-latency", metavar="TIME", help="of a message inside a host (5us)")
 
 
 def add_plan(parser: argparse.ArgumentParser, strategy: bool = True) -> None:
     """Options that say how to plan."""
-    group = parser.add_argument_group("plan")
+    add = parser.add_argument_group("plan").add_argument
     if strategy:
         names = f"{', '.join(STRATEGIES)} or auto (default broadcast)"
-        group.add_argument("--strategy", default=_DEFAULTS["strategy"], help=names)
+        add("--strategy", default=_DEFAULTS["strategy"], help=names)
     methods = f"{', '.join(METHODS)} (default auto)"
-    group.add_argument("--scheduler", default=_DEFAULTS["scheduler"], help=methods)
+    add("--scheduler", default=_DEFAULTS["scheduler"], help=methods)
     chunks = "chunks of a broadcast; auto (the default) goes by size and latency"
-    group.add_argument("--chunks", type=_chunks, default=_DEFAULTS["chunks"], help=chunks)
-    group.add_argument("--seed", type=int, default=0, help="seed of what draws at random (0)")
+    add("--chunks", type=_chunks, default=_DEFAULTS["chunks"], help=chunks)
+    add("--seed", type=int, default=0, help="seed of what draws at random (0)")
 
 
 def _chunks(text: str) -> int | str:
@@ -94,27 +90,27 @@ def add_plan_file(parser: argparse.ArgumentParser) -> None:
 
 def add_run(parser: argparse.ArgumentParser, places: Sequence[str]) -> None:
     """Options that say where, and how often, to run."""
-    group = parser.add_argument_group("run")
-    place = f"{', '.join(places)} (default local)"
-    group.add_argument("--where", default="local", choices=places, help=place)
-    group.add_argument("--repeats", type=int, default=10, help="timed runs (10)")
-    group.add_argument("--warmup", type=int, default=3, help="runs before those (3)")
-    group.add_argument(
-        "--timeout", default="60s", metavar="TIME", help="give up after this long (60s)"
-    )
+    add = parser.add_argument_group("run").add_argument
+    add("--where", default="local", choices=places, help=f"{', '.join(places)} (default local)")
+    add("--repeats", type=int, default=10, help="timed runs (10)")
+    add("--warmup", type=int, default=3, help="runs before those (3)")
+    add("--timeout", default="60s", metavar="TIME", help="give up after this long (60s)")
+
+
+def option(key: str) -> str:
+    """The option that argparse keeps under ``key``."""
+    return f"--{key.replace('_', '-')}"
 
 
 def task_of(args: argparse.Namespace) -> ReshardingTask:
     """The task that the options describe."""
-    missing = [f"--{key.replace('_', '-')}" for key in _TASK if getattr(args, key) is None]
+    missing = [option(key) for key in _TASK if getattr(args, key) is None]
     if missing:
         raise ReshardError(f"no plan file, and without one {', '.join(missing)} must be given")
-    preset = None if args.cluster is None else Cluster.preset(args.cluster)
-    per = args.devices_per_host
-    if per is not None:
-        check_int("--devices-per-host", per, 1, MOST_DEVICES)
-    elif preset is not None:
-        per = preset.devices_per_host
+    preset = {} if args.cluster is None else Cluster.preset(args.cluster).to_dict()
+    if args.devices_per_host is not None:
+        check_int("--devices-per-host", args.devices_per_host, 1, MOST_DEVICES)
+    per = args.devices_per_host or preset.get("devices_per_host")
     if args.first_host is not None:
         check_int("--first-host", args.first_host)
     names = "--src-mesh", "--dst-mesh"
@@ -122,8 +118,7 @@ def task_of(args: argparse.Namespace) -> ReshardingTask:
     needed = max((*src.devices, *dst.devices)) // per + 1
     hosts = needed if args.hosts is None else args.hosts
     given = {key: getattr(args, key) for key in _SPEEDS if getattr(args, key) is not None}
-    base: dict[str, Any] = preset.to_dict() if preset else {}
-    cluster = Cluster(**{**base, **given, "hosts": hosts, "devices_per_host": per})
+    cluster = Cluster(**{**preset, **given, "hosts": hosts, "devices_per_host": per})
     return ReshardingTask(
         parse_shape(args.shape, "--shape"),
         args.dtype,
@@ -140,11 +135,8 @@ def plan_of(args: argparse.Namespace) -> Plan:
 
 def plan_or_file(args: argparse.Namespace) -> Plan:
     """The plan of the file given as PLAN, or the one that the options describe."""
-    given = [
-        f"--{key.replace('_', '-')}"
-        for key in (*_IN_FILE, *_DEFAULTS)
-        if getattr(args, key) not in (None, _DEFAULTS.get(key))
-    ]
+    keys = (*_IN_FILE, *_DEFAULTS)
+    given = [option(k) for k in keys if getattr(args, k) not in (None, _DEFAULTS.get(k))]
     if args.plan and given:
         raise ReshardError(f"give a plan file or {', '.join(given)}, not both")
     return Plan.from_json(args.plan) if args.plan else plan_of(args)

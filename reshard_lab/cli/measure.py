@@ -102,25 +102,24 @@ def run_bench(args: argparse.Namespace) -> Output:
             "--fit is for --where local: an emulated cluster has the speed it is given"
         )
     devices = {*task.src.mesh.devices, *task.dst.mesh.devices} | ({0, 1} if args.fit else set())
-    with open_pool(args.where, need_cluster([task]), sorted(devices)) as pool:
+    described = need_cluster([task])
+    with open_pool(args.where, described, sorted(devices)) as pool:
 
         def measure(plan: Plan) -> Measurement:
             measured = pool.run(plan, args.repeats, args.warmup, timeout_s, args.seed)
             stamps.append(measured.environment)
             return measured
 
-        basis = f"the cluster described: {task.cluster!r}"
+        basis = f"the cluster described: {described!r}"
         if pool.cluster is not None:
             task = _on(task, pool.cluster)
             basis = f"the emulated cluster: {task.cluster!r}"
         if args.fit:
             fit = fit_one_transfer(measure, max(task.nbytes, 1))
-            described = need_cluster([task])
             task = _on(task, fit.cluster(described.hosts, described.devices_per_host))
             basis = f"a cluster fitted from one measured transfer: {fit}"
         chunks = args.chunks
-        knows_latency = pool.cluster is None and not args.fit
-        if chunks == "auto" and not knows_latency:
+        if chunks == "auto" and (pool.cluster or args.fit):  # a cluster whose latency is not known
             chunks = chunks_of(task, LEAST_CHUNK)
             basis += f"; K = {chunks}, chunks of at least {format_bytes(LEAST_CHUNK)}"
         cases = [
@@ -131,12 +130,7 @@ def run_bench(args: argparse.Namespace) -> Output:
     rows = frame.to_dict("records")
     text = f"{_bench_text(rows)}\n\npredicted on {basis}\n"
     text += facts_text(environment_facts(stamps[0]))
-    data = {
-        "task": task_data(task),
-        "predicted_on": basis,
-        "environment": stamps[0],
-        "rows": rows,
-    }
+    data = {"task": task_data(task), "predicted_on": basis, "environment": stamps[0], "rows": rows}
     return Output(text, data)
 
 
@@ -188,11 +182,10 @@ def run_reproduce(args: argparse.Namespace) -> Output:
 
 def _reproduction_text(done: Reproduction) -> str:
     """A line a figure, the headlines beside the paper's, and where it all comes from."""
-    files = [str(file) for t in done.tables for file in t.files]
+    files = [file for t in done.tables for file in t.files]
     kinds: dict[str, list[str]] = {}
     for file in files:
-        stem, _, kind = file.rpartition("/")[2].rpartition(".")
-        kinds.setdefault(stem, []).append(f".{kind}")
+        kinds.setdefault(file.stem, []).append(file.suffix)
     names = ", ".join(stem + " ".join(ends) for stem, ends in sorted(kinds.items()))
     busy = done.environment["cpu_share"]
     facts = [
@@ -200,7 +193,7 @@ def _reproduction_text(done: Reproduction) -> str:
         ("cores busy", "not known" if busy is None else f"{busy:.0%} at most, during timed runs"),
         ("predicted", done.place.predicted),
         *[("", done.place.caution)] * bool(done.place.caution),
-        ("written to", f"{files[0].rpartition('figure')[0] or '.'}: {names}"),
+        ("written to", f"{str(files[0]).rpartition('figure')[0] or '.'}: {names}"),
     ]
     return "\n\n".join(
         [

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reshard_lab.cli.common import Command, Output, facts_text, table_text
+from reshard_lab.cli.common import Command, Output, facts_text, option, table_text
 from reshard_lab.errors import ReshardError, check_choice, check_int, check_path, write_text
 from reshard_lab.paper.pipelines import MODELS, cluster_for, model
 from reshard_lab.pipelining import SCHEDULES, PipelineTimeline, device_speed, schedule, simulate
@@ -31,45 +31,43 @@ _ARGUMENTS = {
 
 
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     names = f"{', '.join(SCHEDULES)} (default eager_1f1b)"
-    parser.add_argument("--schedule", default="eager_1f1b", metavar="NAME", help=names)
-    parser.add_argument("--stages", type=int, metavar="N", help="stages (default: the workload's)")
-    count = "microbatches (default: the workload's)"
-    parser.add_argument("--microbatches", type=int, metavar="N", help=count)
+    add("--schedule", default="eager_1f1b", metavar="NAME", help=names)
+    add("--stages", type=int, metavar="N", help="stages (default: the workload's)")
+    add("--microbatches", type=int, metavar="N", help="microbatches (default: the workload's)")
     chunks = "pieces of the model a stage, for interleaved_1f1b (2)"
-    parser.add_argument("--chunks", type=int, metavar="N", help=chunks)
+    add("--chunks", type=int, metavar="N", help=chunks)
     delay = "split backwards in two: send the input gradient before the weight gradient is made"
-    parser.add_argument("--delay-weights", action="store_true", help=delay)
+    add("--delay-weights", action="store_true", help=delay)
     block = "transfers block: they occupy the stages at both ends"
-    parser.add_argument("--no-overlap", action="store_true", help=block)
+    add("--no-overlap", action="store_true", help=block)
     beside = "also 1F1B without overlap, 1F1B and eager-1F1B, on one time axis"
-    parser.add_argument("--compare", action="store_true", help=beside)
-    times = parser.add_argument_group(
+    add("--compare", action="store_true", help=beside)
+    add = parser.add_argument_group(
         "times",
         "One for all, such as 1ms, or a list such as 1ms,2ms with one a stage (interleaved: one a "
         "piece of the model); of transfers one a link.",
-    )
-    for name, words in (
-        ("forward", "of a forward of one microbatch"),
-        ("backward", "of its whole backward"),
-        ("weight", "the part of the backward that makes weight gradients (half)"),
-        ("transfer", "of an activation from stage to stage (0)"),
-        ("backward-transfer", "of a gradient back (as forwards)"),
-    ):
-        times.add_argument(f"--{name}", metavar="TIMES", help=words)
-    work = parser.add_argument_group("or a model that the paper trains, in place of times")
-    work.add_argument("--workload", metavar="MODEL", help=f"{', '.join(MODELS)}")
+    ).add_argument
+    add("--forward", metavar="TIMES", help="of a forward of one microbatch")
+    add("--backward", metavar="TIMES", help="of its whole backward")
+    weight = "the part of the backward that makes weight gradients (half)"
+    add("--weight", metavar="TIMES", help=weight)
+    add("--transfer", metavar="TIMES", help="of an activation from stage to stage (0)")
+    add("--backward-transfer", metavar="TIMES", help="of a gradient back (as forwards)")
+    title = "or a model that the paper trains, in place of times"
+    add = parser.add_argument_group(title).add_argument
+    add("--workload", metavar="MODEL", help=f"{', '.join(MODELS)}")
     machine = "a described machine that states its speed (p3.8xlarge does, and is the default)"
-    work.add_argument("--preset", metavar="NAME", help=machine)
+    add("--preset", metavar="NAME", help=machine)
     how = f"how tensors cross: {', '.join(STRATEGIES)} or auto (default broadcast)"
-    work.add_argument("--strategy", help=how)
+    add("--strategy", help=how)
     again = "keep only inputs of layers, and run forwards again in the backward"
-    work.add_argument("--recompute", action="store_const", const=True, help=again)
-    files = parser.add_argument_group("files")
-    files.add_argument("--svg", metavar="FILE", help="write the picture")
-    files.add_argument("--trace", metavar="FILE", help="write a trace that Perfetto opens")
-    rows = "write every op and transfer, of all pipelines compared"
-    files.add_argument("--csv", metavar="FILE", help=rows)
+    add("--recompute", action="store_const", const=True, help=again)
+    add = parser.add_argument_group("files").add_argument
+    add("--svg", metavar="FILE", help="write the picture")
+    add("--trace", metavar="FILE", help="write a trace that Perfetto opens")
+    add("--csv", metavar="FILE", help="write every op and transfer, of all pipelines compared")
 
 
 def run(args: argparse.Namespace) -> Output:
@@ -86,10 +84,10 @@ def _in_options(words: str) -> str:
     >>> _in_options("backward_s is missing")
     '--backward is missing'
     """
-    options = {name: f"--{key.replace('_', '-')}" for key, name in _ARGUMENTS.items()}
+    options = {name: option(key) for key, name in _ARGUMENTS.items()}
     options["schedule('inference', ...)"] = "--schedule inference"
-    for name, option in options.items():
-        words = re.sub(rf"(?<![\w'-]){re.escape(name)}(?!\w)", option, words)
+    for name, written in options.items():
+        words = re.sub(rf"(?<![\w'-]){re.escape(name)}(?!\w)", written, words)
     return words
 
 
@@ -184,7 +182,7 @@ def _workload(args: argparse.Namespace) -> Work:
         raise ReshardError(
             f"--stages cannot change {args.workload}: only GPT can be cut anywhere; leave it out"
         )
-    given = {key: getattr(args, key) for key in ("stages", "microbatches")}
+    given = {"stages": args.stages, "microbatches": args.microbatches}
     changes = {key: value for key, value in given.items() if value is not None}
     work = model(args.workload, bool(args.recompute), **changes)
     preset = args.preset or "p3.8xlarge"
@@ -202,7 +200,10 @@ def _workload(args: argparse.Namespace) -> Work:
 
 def _given(args: argparse.Namespace, *keys: str) -> list[str]:
     """Those options that were given."""
-    return [f"--{key.replace('_', '-')}" for key in keys if getattr(args, key) is not None]
+    return [option(key) for key in keys if getattr(args, key) is not None]
+
+
+_FIGURES = ("overlap", "makespan_s", "bubble_share", "exposed_communication_share")
 
 
 def pipeline_data(timeline: PipelineTimeline) -> dict[str, Any]:
@@ -211,10 +212,7 @@ def pipeline_data(timeline: PipelineTimeline) -> dict[str, Any]:
     return {
         "stages": timeline.stages,
         "microbatches": timeline.lists.microbatches,
-        "overlap": timeline.overlap,
-        "makespan_s": timeline.makespan_s,
-        "bubble_share": timeline.bubble_share,
-        "exposed_communication_share": timeline.exposed_communication_share,
+        **{key: getattr(timeline, key) for key in _FIGURES},
         "shares": [
             {**share._asdict(), "peak_live": live, "peak_bytes": nbytes}
             for share, live, nbytes in zip(timeline.shares, timeline.peak_live, peaks, strict=True)

@@ -50,10 +50,9 @@ def run_explain(args: argparse.Namespace) -> Output:
         "unit_tasks": [unit._asdict() for unit in units],
     }
     src, dst = _mesh_text(task, task.src, "source"), _mesh_text(task, task.dst, "destination")
-    meshes = side_by_side(src, dst)
     head = f"tensor {'x'.join(map(str, task.shape))} {task.dtype}"
-    text = f"{head}\n\n{meshes}\n\n{unit_tasks_text(task, args.whole_slices, limit)}"
-    return Output(text, data)
+    parts = [head, side_by_side(src, dst), unit_tasks_text(task, args.whole_slices, limit)]
+    return Output("\n\n".join(parts), data)
 
 
 def _mesh_text(task: ReshardingTask, layout: Layout, end: str) -> str:
@@ -109,14 +108,13 @@ SIMULATE = "simulate a plan: when every NIC is busy, and which waits make it as 
 
 def _add_simulate(parser: argparse.ArgumentParser) -> None:
     add_plan_file(parser)
-    group = parser.add_argument_group("simulation")
-    names = f"{', '.join(RESOLUTIONS)} (default auto)"
-    group.add_argument("--resolution", default="auto", help=names)
+    add = parser.add_argument_group("simulation").add_argument
+    add("--resolution", default="auto", help=f"{', '.join(RESOLUTIONS)} (default auto)")
     core = "all traffic between hosts shares the speed of all NICs over N"
-    group.add_argument("--core-oversubscription", type=float, metavar="N", help=core)
-    group.add_argument("--trace", metavar="FILE", help="write a trace that Perfetto opens")
+    add("--core-oversubscription", type=float, metavar="N", help=core)
+    add("--trace", metavar="FILE", help="write a trace that Perfetto opens")
     limit = "steps of the critical path printed at most, 0 for all (default 20)"
-    group.add_argument("--limit", type=int, default=20, metavar="N", help=limit)
+    add("--limit", type=int, default=20, metavar="N", help=limit)
 
 
 def run_simulate(args: argparse.Namespace) -> Output:
@@ -157,30 +155,22 @@ def _timeline_text(timeline: Timeline, limit: int) -> str:
     parts = [facts_text(facts)]
     use = timeline.nic_use()
     if use:
-        head = ("host", "NIC", "", "carries", "busy", "idle", "of its capacity")
-        lines = [
-            (
-                str(u.host),
-                str(u.nic),
-                "sends" if u.direction == "tx" else "receives",
-                format_bytes(u.nbytes),
-                format_seconds(u.busy_s),
-                format_seconds(u.idle_s),
-                f"{u.utilisation:.0%}",
-            )
-            for u in use
-        ]
-        parts.append(table_text([head, *lines]))
+        rows = [("host", "NIC", "", "carries", "busy", "idle", "of its capacity")]
+        for u in use:
+            does = "sends" if u.direction == "tx" else "receives"
+            busy, idle = format_seconds(u.busy_s), format_seconds(u.idle_s)
+            figures = format_bytes(u.nbytes), busy, idle, f"{u.utilisation:.0%}"
+            rows.append((str(u.host), str(u.nic), does, *figures))
+        parts.append(table_text(rows))
     path = timeline.critical_path()
     if path:
-        steps = []
+        steps = [("from", "to", "critical path", "because")]
         for s in path[: limit or len(path)]:
             number = plan.transfers[s.transfer].unit
             hop = f"transfer {s.transfer} (task {number}), device {s.source} -> {s.destination}"
             steps.append((format_seconds(s.start_s), format_seconds(s.end_s), hop, s.waits))
-        text = table_text([("from", "to", "critical path", "because"), *steps])
-        more = len(path) - len(steps)
-        parts.append(text + f"\n... and {more} more steps" * (more > 0))
+        more = len(path) + 1 - len(steps)
+        parts.append(table_text(steps) + f"\n... and {more} more steps" * (more > 0))
     return "\n\n".join(parts)
 
 

@@ -78,13 +78,6 @@ def _words(truth: Any) -> str:
     return f"{truth:.4g}" if isinstance(truth, float) else repr(truth)
 
 
-def _close(given: Any, truth: Any, share: float) -> bool:
-    try:
-        return math.isclose(given, truth, rel_tol=share)
-    except OverflowError:  # a whole number beyond all floats
-        return False
-
-
 def _same(given: Any, truth: Any, share: float) -> bool:
     """Whether both say the same; lists and tuples do, booleans and numbers do not."""
     given, truth = _plain(given), _plain(truth)
@@ -100,6 +93,9 @@ def _same(given: Any, truth: Any, share: float) -> bool:
     if isinstance(given, bool) or isinstance(truth, bool):
         return given is truth
     if isinstance(given, numbers.Real) and isinstance(truth, numbers.Real):
-        return bool(given == truth) or _close(given, truth, share)
+        try:
+            return bool(given == truth) or math.isclose(given, truth, rel_tol=share)
+        except OverflowError:  # a whole number beyond all floats
+            return False
     # Only like is compared with like: there are things that say they equal everything.
     return type(given) is type(truth) and bool(given == truth)

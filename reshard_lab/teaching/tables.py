@@ -26,8 +26,10 @@ NBYTES = 125_000_000
 """A slice that takes 0.1 s through a NIC of 10 Gbit/s: the t of section 3.1."""
 
 
-def _table(rows: Sequence[dict[str, Any]], index: str | list[str]) -> pd.DataFrame:
-    return need("pandas", "notebooks", "a table").DataFrame(rows).set_index(index)
+def _table(
+    rows: Sequence[Any], index: str | list[str], columns: list[str] | None = None
+) -> pd.DataFrame:
+    return need("pandas", "notebooks", "a table").DataFrame(rows, columns=columns).set_index(index)
 
 
 def uneven(sizes: Sequence[int], mesh: Mesh, spec: str = "S0") -> pd.DataFrame:
@@ -42,11 +44,10 @@ def uneven(sizes: Sequence[int], mesh: Mesh, spec: str = "S0") -> pd.DataFrame:
         for rule in RULES:
             try:
                 boxes = Layout(mesh, spec, rule).boxes((size,))
-                counts = {d: str(box_volume(box)) for d, box in boxes.items()}
+                counts = {f"device {d}": str(box_volume(box)) for d, box in boxes.items()}
             except ReshardError:
-                counts = dict.fromkeys(mesh.devices, "refused")
-            devices = {f"device {d}": count for d, count in counts.items()}
-            rows.append({"size": size, "rule": rule, **devices})
+                counts = {f"device {d}": "refused" for d in mesh.devices}
+            rows.append({"size": size, "rule": rule, **counts})
     return _table(rows, ["size", "rule"])
 
 
@@ -58,14 +59,8 @@ def unit_tasks(task: ReshardingTask, whole_slices: bool = False) -> pd.DataFrame
     """
     units = task.whole_slice_tasks if whole_slices else task.unit_tasks
     rows = [
-        (
-            box_text(unit.box),
-            box_volume(unit.box),
-            unit.nbytes,
-            device_list(unit.senders),
-            device_list(unit.receivers),
-        )
-        for unit in units
+        (box_text(u.box), box_volume(u.box), u.nbytes, *map(device_list, (u.senders, u.receivers)))
+        for u in units
     ]
     pandas = need("pandas", "notebooks", "a table")
     table: pd.DataFrame = pandas.DataFrame(rows, columns=["box", "elements", "bytes", "N", "M"])
@@ -142,9 +137,8 @@ def deliver(
 def strategy_times(hosts: int, devices: int, chunks: int = 100) -> pd.DataFrame:
     """Figure 3 for one A and B: one row a strategy of section 3.1, all numbers in units of t.
 
-    Columns: the formula as the ``paper`` writes it, ``closed_form`` (exact) and ``simulated``
-    times, and copies of the slice that ``leave_sender`` by its NIC, and that
-    ``enter_host``: the most by the NIC of any receiving host.
+    Columns: the formula of the ``paper``, ``closed_form`` (exact) and ``simulated`` times, and
+    copies of the slice that ``leave_sender`` and that ``enter_host``, the most of any receiver.
     """
     rows = []
     for name in PAPER:
@@ -153,17 +147,10 @@ def strategy_times(hosts: int, devices: int, chunks: int = 100) -> pd.DataFrame:
         exact = closed_form_s(name, NBYTES, hosts, devices, timeline.cluster, chunks)
         leave = max(nic.nbytes for nic in use if nic.direction == "tx" and nic.host == 0)
         enter = max(nic.nbytes for nic in use if nic.direction == "rx")
-        rows.append(
-            {
-                "strategy": name,
-                "paper": PAPER[name].words,
-                "closed_form": exact / t,
-                "simulated": timeline.duration_s / t,
-                "leave_sender": leave / NBYTES,
-                "enter_host": enter / NBYTES,
-            }
-        )
-    return _table(rows, "strategy").round(4)
+        times, copies = (exact / t, timeline.duration_s / t), (leave / NBYTES, enter / NBYTES)
+        rows.append((name, PAPER[name].words, *times, *copies))
+    columns = ["strategy", "paper", "closed_form", "simulated", "leave_sender", "enter_host"]
+    return _table(rows, "strategy", columns).round(4)
 
 
 def schedulers(
@@ -179,15 +166,9 @@ def schedulers(
     """
     if isinstance(problem, ReshardingTask):
         problem = Problem.from_tasks([problem])
-    schedules = {method: solve(problem, method, time_limit_s, seed) for method in methods}
-    rows = [
-        {
-            "method": method,
-            "makespan": schedule.makespan,
-            "bound": schedule.lower_bound,
-            "over_bound": schedule.gap + 1,
-            "proven": schedule.optimal or "no",
-        }
-        for method, schedule in schedules.items()
-    ]
-    return _table(rows, "method").round(4)
+    rows = []
+    for method in methods:
+        s = solve(problem, method, time_limit_s, seed)
+        rows.append((method, s.makespan, s.lower_bound, s.gap + 1, s.optimal or "no"))
+    columns = ["method", "makespan", "bound", "over_bound", "proven"]
+    return _table(rows, "method", columns).round(4)
