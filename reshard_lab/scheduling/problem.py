@@ -191,7 +191,12 @@ def task_parts(tasks: Sequence[ReshardingTask], cut_up: bool = True) -> list[Tas
     false, tasks stay whole, and enter through the NICs of all devices that need them.
     """
     cluster = need_cluster(tasks)
-    units = ((unit, task.itemsize) for task in tasks for unit in task.unit_tasks)
+    units = [(unit, task.itemsize) for task in tasks for unit in task.unit_tasks]
+    if one_nic_a_host(cluster):  # numbered as the hosts are, and no task is cut
+        return [
+            TaskPart(index, 0, box_volume(unit.box), unit.nbytes, *nic_hosts(unit, cluster))
+            for index, (unit, _) in enumerate(units)
+        ]
     load: Counter[int] = Counter()
     nics: dict[tuple[object, ...], tuple[tuple[int, ...], list[list[int]]]] = {}
     parts = []
