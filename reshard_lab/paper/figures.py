@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -98,20 +99,13 @@ def figure3(
     rows = []
     for varies, a, b, k in grid:
         on = resized(speeds, check_int("hosts", a, 1) + 1, check_int("devices", b, 1))
-        rows += [
-            {
-                "varies": varies,
-                "A": a,
-                "B": b,
-                "K": k,
-                "strategy": strategy,
-                "paper_s": formula.seconds(size / on.nic_Bps, a, b, k),
-                "closed_form_s": closed_form_s(strategy, size, a, b, on, k),
-                "simulated_s": _one_sender_s(strategy, size, a, b, on, k),
-            }
-            for strategy, formula in PAPER.items()
-        ]
-    return need("pandas", "notebooks", "figure 3").DataFrame(rows)
+        for strategy, formula in PAPER.items():
+            paper_s = formula.seconds(size / on.nic_Bps, a, b, k)
+            exact_s = closed_form_s(strategy, size, a, b, on, k)
+            simulated_s = _one_sender_s(strategy, size, a, b, on, k)
+            rows.append((varies, a, b, k, strategy, paper_s, exact_s, simulated_s))
+    columns = ["varies", "A", "B", "K", "strategy", "paper_s", "closed_form_s", "simulated_s"]
+    return need("pandas", "notebooks", "figure 3").DataFrame(rows, columns=columns)
 
 
 def _one_sender_s(
@@ -137,34 +131,23 @@ def strategy_map(
     shortest). ``how`` goes to ``evaluate`` (jobs, cache, progress).
     """
     speeds = speeds_of(cluster, _STUDY)
-    size = {"hosts": check_int("hosts", hosts, 1), "devices": check_int("devices", devices, 1)}
-    points = [
-        {
-            "nbytes": parse_bytes(n, "nbytes"),
-            **size,
-            "cluster": {**speeds, "nic_latency": parse_seconds(latency, "latency")},
-            "strategy": strategy,
-            "chunks": chunks,
-        }
-        for n in nbytes
-        for latency in latencies
-        for strategy in PAPER
-    ]
+    receivers = check_int("hosts", hosts, 1), check_int("devices", devices, 1)
+    points = []
+    for n, latency, strategy in itertools.product(nbytes, latencies, PAPER):
+        on = {**speeds, "nic_latency": parse_seconds(latency, "latency")}
+        size = {"nbytes": parse_bytes(n, "nbytes"), "receivers": receivers, "chunks": chunks}
+        points.append({**size, "cluster": on, "strategy": strategy})
     frame = evaluate(_strategy_row, points, **how)
     best = frame.groupby(["nbytes", "nic_latency_s"])["simulated_s"].transform("min")
     return frame.assign(wins=frame["simulated_s"] == best, over_best=frame["simulated_s"] / best)
 
 
 def _strategy_row(point: Point) -> dict[str, Any]:
-    nbytes, hosts, devices = point["nbytes"], point["hosts"], point["devices"]
+    nbytes, (hosts, devices), strategy = point["nbytes"], point["receivers"], point["strategy"]
     cluster = resized(point["cluster"], hosts + 1, devices)
-    strategy = point["strategy"]
-    return {
-        "nbytes": nbytes,
-        "nic_latency_s": point["cluster"]["nic_latency"],
-        "strategy": strategy,
-        "simulated_s": _one_sender_s(strategy, nbytes, hosts, devices, cluster, point["chunks"]),
-    }
+    seconds = _one_sender_s(strategy, nbytes, hosts, devices, cluster, point["chunks"])
+    row = {"nbytes": nbytes, "nic_latency_s": cluster.nic_latency_s, "strategy": strategy}
+    return row | {"simulated_s": seconds}
 
 
 def figure5_cases(
@@ -273,13 +256,7 @@ def table2(scale: Scale = FULL) -> pd.DataFrame:
     for case in SUITE:
         per = case_devices_per_host(case, scale)
         task = suite_task(case.number, None, scale)
-        rows.append(
-            {
-                **_suite_labels(case, per, task),
-                "nbytes": task.nbytes,
-                "unit_tasks": len(task.unit_tasks),
-                "unit_tasks_paper": case.unit_tasks,
-                "note": case.note,
-            }
-        )
+        row = _suite_labels(case, per, task)
+        row |= {"nbytes": task.nbytes, "unit_tasks": len(task.unit_tasks)}
+        rows.append(row | {"unit_tasks_paper": case.unit_tasks, "note": case.note})
     return need("pandas", "notebooks", "table2").DataFrame(rows)

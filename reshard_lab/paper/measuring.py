@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -77,31 +78,23 @@ def _row(case: Case, measured: Measurement | None) -> dict[str, Any]:
         "predicted_s": p.makespan_s,
         "lower_bound_s": p.lower_bound_s,
         "simulated_s": simulated_s,
-        "predicted_Gbps": _gbps(p.nbytes, p.makespan_s),
-        "simulated_Gbps": _gbps(p.nbytes, simulated_s),
-        "bound_Gbps": _gbps(p.nbytes, p.lower_bound_s),
+        **_rates(p, predicted=p.makespan_s, simulated=simulated_s, bound=p.lower_bound_s),
     }
     if measured is not None:
-        median, fastest, slowest = measured.median_s, min(measured.times_s), max(measured.times_s)
-        row |= {
-            "measured_s": median,
-            "fastest_s": fastest,
-            "slowest_s": slowest,
-            "runs": len(measured.times_s),
-            "measured_over_predicted": median / p.makespan_s,
-            "measured_over_simulated": median / simulated_s,
-            "measured_Gbps": _gbps(p.nbytes, median),
-            "low_Gbps": _gbps(p.nbytes, slowest),
-            "high_Gbps": _gbps(p.nbytes, fastest),
-            "verified": measured.verified,
-            "cpu_share": measured.environment.get("cpu_share"),
-        }
+        median, fastest, slowest = measured.median_s, measured.min_s, max(measured.times_s)
+        row |= {"measured_s": median, "fastest_s": fastest, "slowest_s": slowest}
+        row["runs"] = len(measured.times_s)
+        row |= {f"measured_over_{n}": median / row[f"{n}_s"] for n in ("predicted", "simulated")}
+        row |= _rates(p, measured=median, low=slowest, high=fastest)
+        row["verified"] = measured.verified
+        row["cpu_share"] = measured.environment.get("cpu_share")
     return row
 
 
-def _gbps(nbytes: int, seconds: float) -> float:
-    """Effective bandwidth of section 5: bits of the tensor over the time."""
-    return 8 * nbytes / seconds / 1e9 if seconds > 0 else float("inf")
+def _rates(plan: Plan, **seconds: float) -> dict[str, float]:
+    """Effective bandwidths of section 5: bits of the tensors over each time."""
+    bits = 8 * plan.nbytes
+    return {f"{n}_Gbps": bits / s / 1e9 if s > 0 else math.inf for n, s in seconds.items()}
 
 
 class LinkFit(NamedTuple):
@@ -158,9 +151,7 @@ def choose_target(name: str | None) -> tuple[str, str]:
     if name is not None:
         return check_choice("place to measure", name, POOL_TARGETS), ""
     reason = refused()
-    if reason is None:
-        return "emulated", ""
-    return "local", f"Not on an emulated cluster: {reason}."
+    return ("local", f"Not on an emulated cluster: {reason}.") if reason else ("emulated", "")
 
 
 @contextmanager
@@ -177,9 +168,9 @@ def open_target(
     done: list[Measurement] = []
     pool: Pool
     with fastest_emulation(patient=patient) if name == "emulated" else Pool(devices=16) as pool:
+        run = when_idle(pool.run) if patient else pool.run
 
         def measure(plan: Plan) -> Measurement:
-            run = when_idle(pool.run) if patient else pool.run
             done.append(run(plan, repeats, warmup))
             return done[-1]
 
@@ -211,8 +202,8 @@ def label_of(place: MeasuringTarget, done: Sequence[Measurement]) -> tuple[dict[
     busy, most = "how busy the cores were is not known", None
     if None not in shares:
         most = max(shares)
-        busy = f"cores busy {most:.0%} at most"
-        busy += " (there they may have made the times)" * (most > _LIMIT)
+        doubt = " (there they may have made the times)" * (most > _LIMIT)
+        busy = f"cores busy {most:.0%} at most{doubt}"
     environment["cpu_share"] = most
     words = (
         f"Measured: {environment['link']}, {environment['cpu']}, {busy}; every result checked. "

@@ -39,7 +39,6 @@ def overlap_levels(
     repeats: int = 3,
     warmup: int = 1,
     on: EmulatedCluster | None = None,
-    keep: list[TrainingRun] | None = None,
 ) -> pd.DataFrame:
     """Steps of a pipeline at the four overlap levels, measured beside their simulation (section 4).
 
@@ -53,8 +52,6 @@ def overlap_levels(
     on:
         an open EmulatedCluster of as many hosts as stages, two devices each; default: one with
         NICs of 400 Mbit/s, or 200 where the machine does not carry that.
-    keep:
-        a list to which the four TrainingRuns are added, for pictures.
 
     One row a level: ``simulated_s`` (transfers take what their plans predict on the emulated
     cluster), ``measured_s`` (median), ``fastest_s``, ``slowest_s``, ``ratio`` of measured to
@@ -67,8 +64,6 @@ def overlap_levels(
     check_number("transfer", transfer, above=0, expected="a share of forward_s above 0")
     check_int("stages", stages, 2), check_int("microbatches", microbatches, 1)
     check_int("repeats", repeats, 1), check_int("warmup", warmup)
-    if not (keep is None or isinstance(keep, list)):
-        raise must_be("keep", "a list to add the runs to", keep)
     if not (on is None or isinstance(on, EmulatedCluster)):
         raise must_be("on", "an open EmulatedCluster", on)
     rows = []
@@ -97,8 +92,6 @@ def overlap_levels(
                 steps=repeats,
                 warmup=warmup,
             )
-            if keep is not None:
-                keep.append(run)
             rows.append(_row(level, run, ahead))
     first = rows[0]["transfer_s"]  # level 3 sends next to nothing; the question is the same
     return pd.DataFrame([row | {"transfer_s": first, "transfer": first / ahead} for row in rows])

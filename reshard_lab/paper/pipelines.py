@@ -82,27 +82,16 @@ def figure4(
     PipelineTimeline(4 stages, 8 microbatches, overlapped: 36 s, bubble 27.1%, ...)
     """
     names = {"1F1B": "1f1b", "eager-1F1B": "eager_1f1b"}
+    times = forward_s, backward_s, forward_transfer_s, backward_transfer_s
     timelines = {
-        shown: simulate(
-            schedule(name, stages, microbatches, delay_weights=delay_weights),
-            forward_s,
-            backward_s,
-            forward_transfer_s,
-            backward_transfer_s,
-        )
+        shown: simulate(schedule(name, stages, microbatches, delay_weights=delay_weights), *times)
         for shown, name in names.items()
     }
-    rows = [
-        {
-            "schedule": name,
-            "stage": share.stage,
-            "makespan_s": timeline.makespan_s,
-            **share._asdict(),
-            "peak_live": live,
-        }
-        for name, timeline in timelines.items()
-        for share, live in zip(timeline.shares, timeline.peak_live, strict=True)
-    ]
+    rows = []
+    for name, timeline in timelines.items():
+        for share, live in zip(timeline.shares, timeline.peak_live, strict=True):
+            row = {"schedule": name, "stage": share.stage, "makespan_s": timeline.makespan_s}
+            rows.append(row | share._asdict() | {"peak_live": live})
     return Figure4(timelines, need("pandas", "notebooks", "figure 4").DataFrame(rows))
 
 

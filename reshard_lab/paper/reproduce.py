@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -142,29 +141,23 @@ def _measured_figures(
     scaled = f"every dimension 1/{size.scale.shrink} of the paper's, {chunks}"
     widest = figure5[(figure5["sweep"] == TWO_DEVICES) & (figure5["hosts"] == 4)]
     sent = f"{format_bytes(size.nbytes)} (paper: 1 GiB)"
-    table5 = FigureTable(
-        "figure5",
-        f"Figure 5 on this machine: one sender, {sent}, {chunks}",
-        figure5,
-        f"broadcast to 4 hosts of 2 devices: {_gain(widest, 'broadcast', 'send_recv')}",
-        "measured",
-    )
-    table6 = FigureTable(
-        "figure6",
-        f"Figure 6 on this machine: the cases of table 2 (7 and 8 are the same), {scaled}",
-        _rows_of(suite, FIGURE6),
-        f"broadcast, over the cases: {_gain(suite, 'broadcast', 'alpa')}",
-        "measured",
-    )
-    table8 = FigureTable(
-        "figure8",
-        f"Figure 8 on this machine: schedules of broadcasts, {scaled}",
-        _rows_of(suite, FIGURE8),
-        f"ensemble, over the cases: {_gain(suite, 'ensemble', 'naive')}",
-        "measured",
-    )
+    title5 = f"one sender, {sent}, {chunks}"
+    title6 = f"the cases of table 2 (7 and 8 are the same), {scaled}"
+    title8 = f"schedules of broadcasts, {scaled}"
+    gain5 = f"broadcast to 4 hosts of 2 devices: {_gain(widest, 'broadcast', 'send_recv')}"
+    gain6 = f"broadcast, over the cases: {_gain(suite, 'broadcast', 'alpa')}"
+    gain8 = f"ensemble, over the cases: {_gain(suite, 'ensemble', 'naive')}"
+
+    def table(number: int, title: str, rows: pd.DataFrame, gain: str) -> FigureTable:
+        title = f"Figure {number} on this machine: {title}"
+        return FigureTable(f"figure{number}", title, rows, gain, "measured")
+
     # Of one task, split and concurrent are the same broadcast.
-    return [(table5, {"split", "concurrent"}), (table6, set()), (table8, set())]
+    return [
+        (table(5, title5, figure5, gain5), {"split", "concurrent"}),
+        (table(6, title6, _rows_of(suite, FIGURE6), gain6), set()),
+        (table(8, title8, _rows_of(suite, FIGURE8), gain8), set()),
+    ]
 
 
 def _gain(rows: pd.DataFrame, method: str, other: str) -> str:
@@ -183,19 +176,6 @@ def simulated(folder: Path, preset: str = "p3.8xlarge") -> list[FigureTable]:
 
     Each has a CSV, its pictures, and a JSON that says what the simulation rests on.
     """
-
-    def write(
-        name: str,
-        title: str,
-        rows: pd.DataFrame,
-        headline: str,
-        drawn: Mapping[str, Figure],
-        stamp: Mapping[str, Any],
-    ) -> FigureTable:
-        table = FigureTable(name, title, rows, headline, "simulated")
-        stamped = rows.assign(label=stamp["label"])
-        return write_figure(folder, table, stamped, drawn, stamp if drawn else None)
-
     timelines, rows4 = figure4()
     one, eager = timelines.values()
     named = {f"{name}, simulated": timeline for name, timeline in timelines.items()}
@@ -211,15 +191,20 @@ def simulated(folder: Path, preset: str = "p3.8xlarge") -> list[FigureTable]:
     bars7, bars9 = figure7(preset=preset), figure9(preset=preset)
     drawn7 = _png_and_svg("figure7", draw_figure7(bars7, preset))
     drawn9 = _png_and_svg("figure9", draw_figure9(bars9, preset))
-    ratios, title = headlines(bars7), "Headlines of figure 7, here and in the paper"
+    ratios, title7 = headlines(bars7), "Headlines of figure 7, here and in the paper"
     apart = int((ratios["why"] != "").sum())
     said = f"{apart} of {len(ratios)} ratios are over 10% from the paper's, and say why"
-    return [
-        write("figure4", "Figure 4: 1F1B and eager-1F1B", rows4, headline4, drawn4, stamp4),
-        write("figure7", TITLE7, bars7, _figure7_headline(bars7), drawn7, stamp),
-        write("figure7_headlines", title, ratios, said, {}, stamp),
-        write("figure9", TITLE9, bars9, _figure9_headline(bars9), drawn9, stamp),
-    ]
+    tables = []
+    for name, title, rows, headline, drawn, basis_of in (
+        ("figure4", "Figure 4: 1F1B and eager-1F1B", rows4, headline4, drawn4, stamp4),
+        ("figure7", TITLE7, bars7, _figure7_headline(bars7), drawn7, stamp),
+        ("figure7_headlines", title7, ratios, said, {}, stamp),
+        ("figure9", TITLE9, bars9, _figure9_headline(bars9), drawn9, stamp),
+    ):
+        table = FigureTable(name, title, rows, headline, "simulated")
+        stamped = rows.assign(label=basis_of["label"])
+        tables.append(write_figure(folder, table, stamped, drawn, basis_of if drawn else None))
+    return tables
 
 
 def _figure7_headline(frame: pd.DataFrame) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from reshard_lab.errors import ReshardError, check_choice, need
@@ -16,6 +15,8 @@ from reshard_lab.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     import pandas as pd
 
+Row = dict[str, Any]
+"""A row of figure 7 or 9."""
 _VALUE, _SPEED = "throughput (TFLOP/s a device)", "speed of the device"
 _BOUND = "signal (bound)"
 TITLE7 = "Figure 7, simulated: training throughput on 2 pipeline stages"
@@ -78,18 +79,12 @@ def _kind(name: str) -> str:
     return check_choice("kind of model", str(name).rpartition("-")[0], PAPER)
 
 
-def _over(one: dict[str, Any], other: dict[str, Any]) -> float:
+def _over(one: Row, other: Row) -> float:
     """Ratio of two throughputs."""
     return one["tflops_per_device"] / other["tflops_per_device"]
 
 
-def _why(
-    alpa: dict[str, Any],
-    ours: dict[str, Any],
-    signal: dict[str, Any],
-    paper: float,
-    alike: list[float],
-) -> str:
+def _why(alpa: Row, ours: Row, signal: Row, paper: float, alike: list[float]) -> str:
     """Which term makes the ratio: transfers, which Alpa waits for, over compute.
 
     Where ours hides all of them and there are many microbatches, the ratio tends to
@@ -107,14 +102,12 @@ def _why(
         f"{speed:.3g} TFLOP/s each, as assumed ({same:.3g} would give the paper's ratio)"
     )
     if len(alike) > 1:
-        mean = sum(alike) / len(alike)
-        text += (
-            f"; the paper states one ratio for {len(alike)} sizes, whose mean here is {mean:.2f}"
-        )
+        mean = f"{sum(alike) / len(alike):.2f}"
+        text += f"; the paper states one ratio for {len(alike)} sizes, whose mean here is {mean}"
     return text + "."
 
 
-def _why_short(ours: dict[str, Any]) -> str:
+def _why_short(ours: Row) -> str:
     return (
         f"Transfers of {format_seconds(ours['transfers_s'])} a microbatch do not fit beside "
         f"{format_seconds(ours['compute_s'])} of compute: {ours['exposed_communication_share']:.0%}"
@@ -164,9 +157,7 @@ def _note(methods: str, frame: pd.DataFrame, preset: str) -> str:
     return f"{methods} {basis(preset, bool(frame['recompute'].all()))[0]}"
 
 
-def _chart(
-    rows: list[dict[str, Any]], group: str, bars: Sequence[ChartBar], labels: ChartLabels
-) -> Figure:
+def _chart(rows: list[Row], group: str, bars: list[ChartBar], labels: ChartLabels) -> Figure:
     """The bars with their alt text and their table."""
     keys = list(dict.fromkeys(("model", group, "method")))
     cells = [(*(str(r[key]) for key in keys), f"{r['tflops_per_device']:.1f}") for r in rows]

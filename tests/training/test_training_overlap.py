@@ -8,6 +8,7 @@ import reshard_lab as rl
 from reshard_lab.paper.overlap import LEVELS, overlap_levels
 from reshard_lab.paper.pipelines import FIGURE9
 from reshard_lab.runtime import network
+from reshard_lab.training import train
 
 pytest.importorskip("torch")
 pytest.importorskip("pandas")
@@ -31,16 +32,22 @@ def emulated():
 def measured(emulated):
     """The table, and the runs behind it."""
     runs = []
-    table = overlap_levels(
-        0.5,
-        stages=STAGES,
-        microbatches=MICROBATCHES,
-        forward_s="40ms",
-        repeats=2,
-        warmup=0,
-        on=emulated,
-        keep=runs,
-    )
+
+    def kept(*sizes, **how):
+        runs.append(train(*sizes, **how))
+        return runs[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reshard_lab.paper.overlap.train", kept)
+        table = overlap_levels(
+            0.5,
+            stages=STAGES,
+            microbatches=MICROBATCHES,
+            forward_s="40ms",
+            repeats=2,
+            warmup=0,
+            on=emulated,
+        )
     return table, runs
 
 
@@ -134,7 +141,6 @@ def test_levels_that_delay_weights_do(monkeypatch):
         ({"repeats": 0}, "repeats must be at least 1"),
         ({"warmup": -1}, "warmup must be at least 0"),
         ({"microbatches": 0}, "microbatches must be at least 1"),
-        ({"keep": 3}, "keep must be a list to add the runs to, not 3"),
         ({"on": "emulated"}, "on must be an open EmulatedCluster, not 'emulated'"),
     ],
 )
