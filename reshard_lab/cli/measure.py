@@ -7,19 +7,8 @@ import contextlib
 import sys
 from typing import Any
 
-from reshard_lab.cli.common import (
-    Command,
-    Output,
-    add_plan,
-    add_plan_file,
-    add_run,
-    add_task,
-    facts_text,
-    plan_or_file,
-    table_text,
-    task_data,
-    task_of,
-)
+from reshard_lab.cli import common
+from reshard_lab.cli.common import Command, Output, facts_text, table_text
 from reshard_lab.cli.plans import plan_data
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_choice
@@ -36,16 +25,18 @@ from reshard_lab.strategies import STRATEGIES
 from reshard_lab.units import format_bytes, format_rate, format_seconds, parse_seconds
 
 RUN = "carry a resharding out on processes of this machine, check it and time it"
+BENCH = "time several strategies on one resharding, predicted and measured side by side"
+REPRODUCE = "measure figures 5, 6 and 8 here, beside their predictions; simulate 4, 7 and 9"
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    add_plan_file(parser)
-    add_run(parser, LAUNCH_TARGETS)
+    common.add_plan_file(parser)
+    common.add_run(parser, LAUNCH_TARGETS)
 
 
 def run_run(args: argparse.Namespace) -> Output:
     """Run the plan of a file, or the one that the options describe."""
-    plan = plan_or_file(args)
+    plan = common.plan_or_file(args)
     with contextlib.redirect_stdout(sys.stderr):  # a line a run, under torchrun
         timeout_s = parse_seconds(args.timeout, "--timeout")
         measured = run_plan(plan, args.where, args.repeats, args.warmup, timeout_s, args.seed)
@@ -78,13 +69,10 @@ def environment_facts(environment: dict[str, Any]) -> list[tuple[str, str]]:
     return [("measured on", machine), ("with", software)]
 
 
-BENCH = "time several strategies on one resharding, predicted and measured side by side"
-
-
 def _add_bench(parser: argparse.ArgumentParser) -> None:
-    add_task(parser)
-    add_plan(parser, strategy=False)
-    add_run(parser, tuple(POOL_TARGETS))
+    common.add_task(parser)
+    common.add_plan(parser, strategy=False)
+    common.add_run(parser, tuple(POOL_TARGETS))
     names = f"a list such as send_recv,broadcast (default {','.join(FIGURE5_STRATEGIES)})"
     parser.add_argument("--strategies", default=",".join(FIGURE5_STRATEGIES), help=names)
     fit = "predict with a cluster fitted from one measured transfer, not with the one described"
@@ -93,7 +81,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 
 def run_bench(args: argparse.Namespace) -> Output:
     """Measure every strategy on one pool of processes."""
-    task = task_of(args)
+    task = common.task_of(args)
     names = [check_choice("strategy", s.strip(), STRATEGIES) for s in args.strategies.split(",")]
     timeout_s = parse_seconds(args.timeout, "--timeout")
     stamps = []
@@ -127,11 +115,11 @@ def run_bench(args: argparse.Namespace) -> Output:
             for s in names
         ]
         frame = compare(cases, measure)
-    rows = frame.to_dict("records")
+    rows, stamp = frame.to_dict("records"), stamps[0]
     text = f"{_bench_text(rows)}\n\npredicted on {basis}\n"
-    text += facts_text(environment_facts(stamps[0]))
-    data = {"task": task_data(task), "predicted_on": basis, "environment": stamps[0], "rows": rows}
-    return Output(text, data)
+    text += facts_text(environment_facts(stamp))
+    data = {"task": common.task_data(task), "predicted_on": basis}
+    return Output(text, {**data, "environment": stamp, "rows": rows})
 
 
 def _bench_text(rows: list[dict[str, Any]]) -> str:
@@ -148,9 +136,6 @@ def _bench_text(rows: list[dict[str, Any]]) -> str:
 def _on(task: ReshardingTask, cluster: Cluster) -> ReshardingTask:
     """``task`` on a cluster of the same hosts with other speeds."""
     return ReshardingTask(task.shape, task.dtype, task.src, task.dst, cluster)
-
-
-REPRODUCE = "measure figures 5, 6 and 8 here, beside their predictions; simulate 4, 7 and 9"
 
 
 def _add_reproduce(parser: argparse.ArgumentParser) -> None:

@@ -5,19 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from reshard_lab.cli.common import (
-    Command,
-    Output,
-    add_plan,
-    add_plan_file,
-    add_task,
-    facts_text,
-    plan_of,
-    plan_or_file,
-    table_text,
-    task_data,
-    task_of,
-)
+from reshard_lab.cli import common
+from reshard_lab.cli.common import Command, Output, facts_text, table_text
 from reshard_lab.errors import check_int, check_path
 from reshard_lab.layout import Layout
 from reshard_lab.planning import Plan
@@ -29,10 +18,12 @@ from reshard_lab.simulation import RESOLUTIONS, Timeline, simulate
 from reshard_lab.units import format_bytes, format_seconds
 
 EXPLAIN = "print the unit tasks of a resharding: each box, who holds it, who needs it"
+PLAN = "plan a resharding: strategy, senders, order, predicted time and its lower bound"
+SIMULATE = "simulate a plan: when every NIC is busy, and which waits make it as long as it is"
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
-    add_task(parser)
+    common.add_task(parser)
     whole = "the paper's text instead of its code: a source slice travels whole"
     parser.add_argument("--whole-slices", action="store_true", help=whole)
     limit = "unit tasks printed at most, 0 for all (default 64)"
@@ -41,11 +32,11 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 
 def run_explain(args: argparse.Namespace) -> Output:
     """Print the two meshes, then the unit tasks."""
-    task = task_of(args)
+    task = common.task_of(args)
     limit = check_int("--limit", args.limit) or None
     units = task.whole_slice_tasks if args.whole_slices else task.unit_tasks
     data = {
-        **task_data(task),
+        **common.task_data(task),
         "reading": "whole slices" if args.whole_slices else "intersections",
         "unit_tasks": [unit._asdict() for unit in units],
     }
@@ -61,12 +52,9 @@ def _mesh_text(task: ReshardingTask, layout: Layout, end: str) -> str:
     return mesh_text(layout_panel(title, layout, task.shape, task.cluster))
 
 
-PLAN = "plan a resharding: strategy, senders, order, predicted time and its lower bound"
-
-
 def _add_plan(parser: argparse.ArgumentParser) -> None:
-    add_task(parser)
-    add_plan(parser)
+    common.add_task(parser)
+    common.add_plan(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="also write the plan as JSON")
     limit = "unit tasks printed at most, 0 for all (default 20)"
     parser.add_argument("--limit", type=int, default=20, metavar="N", help=limit)
@@ -76,7 +64,7 @@ def run_plan(args: argparse.Namespace) -> Output:
     """Build and verify the plan, save it if asked, and explain it."""
     if args.output is not None:
         check_path("--output", args.output)
-    plan = plan_of(args)
+    plan = common.plan_of(args)
     plan.verify()
     text = plan.explain(limit=check_int("--limit", args.limit) or len(plan.units))
     if args.output is not None:
@@ -92,7 +80,7 @@ _RESULT = ("makespan_s", "lower_bound_s", "optimal", "notes")
 def plan_data(plan: Plan) -> dict[str, Any]:
     """``plan`` in plain values, without its transfers (a plan file has those)."""
     return {
-        "tasks": [task_data(task) for task in plan.tasks],
+        "tasks": [common.task_data(task) for task in plan.tasks],
         **{key: getattr(plan, key) for key in (*_CHOSEN, *_RESULT)},
         "peak_bytes": {str(device): n for device, n in plan.peak_bytes.items()},
         "transfers": len(plan.transfers),
@@ -103,11 +91,8 @@ def plan_data(plan: Plan) -> dict[str, Any]:
     }
 
 
-SIMULATE = "simulate a plan: when every NIC is busy, and which waits make it as long as it is"
-
-
 def _add_simulate(parser: argparse.ArgumentParser) -> None:
-    add_plan_file(parser)
+    common.add_plan_file(parser)
     add = parser.add_argument_group("simulation").add_argument
     add("--resolution", default="auto", help=f"{', '.join(RESOLUTIONS)} (default auto)")
     core = "all traffic between hosts shares the speed of all NICs over N"
@@ -121,7 +106,7 @@ def run_simulate(args: argparse.Namespace) -> Output:
     """Simulate the plan of a file, or the one that the options describe."""
     if args.trace is not None:
         check_path("--trace", args.trace)
-    plan = plan_or_file(args)
+    plan = common.plan_or_file(args)
     check_int("--limit", args.limit)
     timeline = simulate(plan, args.resolution, core_oversubscription=args.core_oversubscription)
     text = _timeline_text(timeline, args.limit)

@@ -7,20 +7,12 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from reshard_lab import paper_cases
 from reshard_lab.cluster import Cluster
 from reshard_lab.errors import ReshardError, check_int, need
 from reshard_lab.paper.measuring import Case, MakeCluster, Measure, compare
 from reshard_lab.paper.sweeps import Point, evaluate, resized, speeds_of
-from reshard_lab.paper_cases import (
-    FULL,
-    SUITE,
-    Scale,
-    SuiteCase,
-    case_devices_per_host,
-    one_sender_task,
-    suite_case,
-    suite_task,
-)
+from reshard_lab.paper_cases import FULL, SUITE, Scale, SuiteCase
 from reshard_lab.planning import plan
 from reshard_lab.resharding import ReshardingTask
 from reshard_lab.simulation import simulate
@@ -111,7 +103,7 @@ def figure3(
 def _one_sender_s(
     strategy: str, nbytes: int, hosts: int, devices: int, cluster: Cluster, chunks: int
 ) -> float:
-    task = one_sender_task((nbytes,), hosts, devices, cluster)
+    task = paper_cases.one_sender_task((nbytes,), hosts, devices, cluster)
     return simulate(plan(task, strategy, "naive", chunks=chunks)).duration_s
 
 
@@ -166,7 +158,7 @@ def figure5_cases(
     cases = []
     for sweep, hosts, devices in FIGURE5_POINTS:
         cluster = make(hosts + 1, 4 if sweep == ONE_HOST else 2)
-        task = one_sender_task((nbytes // 4,), hosts, devices, cluster, "int32")
+        task = paper_cases.one_sender_task((nbytes // 4,), hosts, devices, cluster, "int32")
         labels = {"sweep": sweep, "hosts": hosts, "devices": devices}
         cases += _cases(task, labels, methods, chunk_nbytes)
     return cases
@@ -185,15 +177,16 @@ def suite_cases(
         which of the nine; all, unless given.
     """
     cases = []
-    for case in map(suite_case, numbers):
-        per = case_devices_per_host(case, scale)
+    for case in map(paper_cases.suite_case, numbers):
+        per = paper_cases.case_devices_per_host(case, scale)
         cluster = make(case.src_hosts + case.dst_hosts, per)
-        task = suite_task(case.number, cluster, scale)
-        cases += _cases(task, _suite_labels(case, per, task), methods, chunk_nbytes)
+        task = paper_cases.suite_task(case.number, cluster, scale)
+        cases += _cases(task, _suite_labels(case, task), methods, chunk_nbytes)
     return cases
 
 
-def _suite_labels(case: SuiteCase, per: int, task: ReshardingTask) -> dict[str, object]:
+def _suite_labels(case: SuiteCase, task: ReshardingTask) -> dict[str, object]:
+    per = task.src.mesh.shape[-1]
     return {
         "case": case.number,
         "source": f"({case.src_hosts},{per}) {case.src_spec}",
@@ -254,9 +247,8 @@ def table2(scale: Scale = FULL) -> pd.DataFrame:
     """
     rows = []
     for case in SUITE:
-        per = case_devices_per_host(case, scale)
-        task = suite_task(case.number, None, scale)
-        row = _suite_labels(case, per, task)
+        task = paper_cases.suite_task(case.number, None, scale)
+        row = _suite_labels(case, task)
         row |= {"nbytes": task.nbytes, "unit_tasks": len(task.unit_tasks)}
         rows.append(row | {"unit_tasks_paper": case.unit_tasks, "note": case.note})
     return need("pandas", "notebooks", "table2").DataFrame(rows)

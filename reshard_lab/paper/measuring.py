@@ -81,7 +81,7 @@ def _row(case: Case, measured: Measurement | None) -> dict[str, Any]:
         **_rates(p, predicted=p.makespan_s, simulated=simulated_s, bound=p.lower_bound_s),
     }
     if measured is not None:
-        median, fastest, slowest = measured.median_s, measured.min_s, max(measured.times_s)
+        median, fastest, slowest = measured.median_s, min(measured.times_s), max(measured.times_s)
         row |= {"measured_s": median, "fastest_s": fastest, "slowest_s": slowest}
         row["runs"] = len(measured.times_s)
         row |= {f"measured_over_{n}": median / row[f"{n}_s"] for n in ("predicted", "simulated")}

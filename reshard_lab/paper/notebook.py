@@ -148,10 +148,8 @@ def recorded(figure: str) -> Results:
     """
     pandas = need("pandas", "notebooks", "a table")
     files = _recorded()
-    name = check_choice("recorded figure", figure, sorted(files))
-    frame = pandas.read_csv(files[name])
-    first = frame.iloc[0]
-    return Results(frame, str(first["label"]), str(first["where"]))
+    frame = pandas.read_csv(files[check_choice("recorded figure", figure, sorted(files))])
+    return Results(frame, *map(str, frame.loc[0, ["label", "where"]]))
 
 
 def _recorded() -> dict[str, Path]:

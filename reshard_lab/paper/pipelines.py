@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.cluster import Cluster
-from reshard_lab.errors import check_bool, check_choice, check_int, check_type, need
+from reshard_lab.errors import check_choice, check_int, check_type, need
 from reshard_lab.paper.files import several
 from reshard_lab.pipelining import PipelineTimeline, Workload, device_speed, gpt, schedule, simulate
 from reshard_lab.pipelining import u_transformer as u_net
@@ -130,7 +130,6 @@ def figure7(
     ``tflops`` is of all devices. ``compute_s`` is forward and backward of one microbatch on the
     stage that takes longest, ``transfers_s`` everything that crosses for it, both ways.
     """
-    check_bool("recompute", recompute)
     works = [(name, model(name, recompute)) for name in several("models", models)]
     return _throughput("figure 7", works, preset, recompute, levels)
 
@@ -146,10 +145,9 @@ def figure9(
 
     A microbatch keeps its size: more of them are a larger batch. Columns as of ``figure7``.
     """
-    check_bool("recompute", recompute)
     works = []
     for name in several("models", models):
-        default = model(name)
+        default = model(name, recompute)
         samples = default.batch // default.microbatches
         for count in several("microbatches", microbatches):
             check_int("microbatches", count, 1)

@@ -6,32 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reshard_lab.errors import check_bool, check_choice, check_path, need, os_errors
-from reshard_lab.paper.figures import (
-    FIGURE5,
-    FIGURE6,
-    FIGURE8,
-    LEAST_CHUNK,
-    TWO_DEVICES,
-    figure5_cases,
-    suite_cases,
-)
+from reshard_lab.paper import figures, measuring, throughput
+from reshard_lab.paper.figures import FIGURE5, FIGURE6, FIGURE8, LEAST_CHUNK, TWO_DEVICES
 from reshard_lab.paper.files import FigureTable, stamp_rows, write_figure
-from reshard_lab.paper.measuring import (
-    MeasuringTarget,
-    choose_target,
-    compare,
-    label_of,
-    open_target,
-)
+from reshard_lab.paper.measuring import MeasuringTarget, compare, open_target
 from reshard_lab.paper.pipelines import figure4, figure7, figure9
-from reshard_lab.paper.throughput import (
-    TITLE7,
-    TITLE9,
-    basis,
-    draw_figure7,
-    draw_figure9,
-    headlines,
-)
 from reshard_lab.paper_cases import Scale
 from reshard_lab.plots.activation_memory import draw_memory
 from reshard_lab.plots.measured import draw_measured
@@ -105,18 +84,18 @@ def reproduce(
         folder.mkdir(parents=True, exist_ok=True)
     tqdm = need("tqdm", "run", "a progress bar").tqdm
     need("pandas", "notebooks", "a reproduction"), need("resvg_py", "notebooks", "a picture")
-    name, why = choose_target(where)
+    name, why = measuring.choose_target(where)
     how = SIZES[name, size]
     tables = simulated(folder)
     with open_target(name, why, how.nbytes, how.repeats, how.warmup, patient) as (place, done):
-        figure5 = figure5_cases(place.make, how.nbytes, FIGURE5, how.chunk_nbytes)
-        suite = suite_cases(place.make, how.scale, METHODS, how.chunk_nbytes)
+        figure5 = figures.figure5_cases(place.make, how.nbytes, FIGURE5, how.chunk_nbytes)
+        suite = figures.suite_cases(place.make, how.scale, METHODS, how.chunk_nbytes)
         total = len(figure5) + len(suite)
         with tqdm(total=total, desc="measuring", unit="plan", disable=quiet) as bar:
             frames = [
                 compare(cases, place.measure, lambda _: bar.update(1)) for cases in (figure5, suite)
             ]
-    environment, label = label_of(place, done)
+    environment, label = measuring.label_of(place, done)
     stamp = {"label": label, "environment": environment, "predicted": place.about}
     for table, left_out in _measured_figures(frames[0], frames[1], how):
         rows = stamp_rows(table.frame, label, environment)
@@ -186,20 +165,20 @@ def simulated(folder: Path, preset: str = "p3.8xlarge") -> list[FigureTable]:
         f"{one.peak_live[0]} microbatches"
     )
     stamp4 = {"label": f"Simulated: {_TIMES4}, overlapped."}
-    label, about = basis(preset)
+    label, about = throughput.basis(preset)
     stamp = {"label": label, **about}
     bars7, bars9 = figure7(preset=preset), figure9(preset=preset)
-    drawn7 = _png_and_svg("figure7", draw_figure7(bars7, preset))
-    drawn9 = _png_and_svg("figure9", draw_figure9(bars9, preset))
-    ratios, title7 = headlines(bars7), "Headlines of figure 7, here and in the paper"
+    drawn7 = _png_and_svg("figure7", throughput.draw_figure7(bars7, preset))
+    drawn9 = _png_and_svg("figure9", throughput.draw_figure9(bars9, preset))
+    ratios, title7 = throughput.headlines(bars7), "Headlines of figure 7, here and in the paper"
     apart = int((ratios["why"] != "").sum())
     said = f"{apart} of {len(ratios)} ratios are over 10% from the paper's, and say why"
     tables = []
     for name, title, rows, headline, drawn, basis_of in (
         ("figure4", "Figure 4: 1F1B and eager-1F1B", rows4, headline4, drawn4, stamp4),
-        ("figure7", TITLE7, bars7, _figure7_headline(bars7), drawn7, stamp),
+        ("figure7", throughput.TITLE7, bars7, _figure7_headline(bars7), drawn7, stamp),
         ("figure7_headlines", title7, ratios, said, {}, stamp),
-        ("figure9", TITLE9, bars9, _figure9_headline(bars9), drawn9, stamp),
+        ("figure9", throughput.TITLE9, bars9, _figure9_headline(bars9), drawn9, stamp),
     ):
         table = FigureTable(name, title, rows, headline, "simulated")
         stamped = rows.assign(label=basis_of["label"])

@@ -129,19 +129,16 @@ def simulated_row(point: Point) -> dict[str, Any]:
     """One row of ``sweep``: a resharding planned and simulated."""
     start = time.perf_counter()
     task = _task_of(point)
-    p = plan(
-        task, point["strategy"], point["scheduler"], chunks=point["chunks"], seed=point["seed"]
-    )
+    how = {key: point[key] for key in ("strategy", "scheduler", "chunks", "seed")}
+    p = plan(task, **how)
     timeline = simulate(p, point["resolution"])
     return {
         "nbytes": task.nbytes,
         **{key: point[key] for key in ("chunks", "hosts", "devices")},
-        "strategy": p.strategy,
-        "scheduler": p.scheduler,
+        **{key: getattr(p, key) for key in ("strategy", "scheduler")},
         "planned_s": p.makespan_s,
         "simulated_s": timeline.duration_s,
-        "lower_bound_s": p.lower_bound_s,
-        "optimal": p.optimal,
+        **{key: getattr(p, key) for key in ("lower_bound_s", "optimal")},
         "unit_tasks": len(p.unit_tasks),
         "transfers": len(p.transfers),
         "resolution": timeline.resolution,
@@ -257,9 +254,7 @@ def key_of(function: str, point: Mapping[str, Any], code: str) -> str:
 
 @lru_cache(maxsize=1)
 def code_version() -> str:
-    """A hash of every module of the package and of the versions of ``SOLVERS``: any change to
-    them gives new results.
-    """
+    """A hash of every module of the package and of the versions of ``SOLVERS``."""
 
     def installed(name: str) -> str:
         try:

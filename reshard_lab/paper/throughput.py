@@ -48,29 +48,28 @@ def headlines(figure7: pd.DataFrame) -> pd.DataFrame:
     """
     pandas = need("pandas", "notebooks", "the headlines")
     check_rows("figure7", figure7, _COLUMNS)
-    by = {(row["model"], row["method"]): row for row in figure7.to_dict("records")}
-    models = list(dict.fromkeys(figure7["model"]))
-    for name in models:
-        missing = [m for m in ("alpa", "ours", "signal") if (name, m) not in by]
+    by: dict[str, dict[str, Row]] = {}
+    for row in figure7.to_dict("records"):
+        by.setdefault(row["model"], {})[row["method"]] = row
+    for name, methods in by.items():
+        missing = [m for m in ("alpa", "ours", "signal") if m not in methods]
         if missing:
             raise ReshardError(
                 f"the headlines of {name} compare alpa, ours and signal, but the table has no "
                 f"{', '.join(missing)}; give all rows of figure7()"
             )
-    gains = {name: _over(by[name, "ours"], by[name, "alpa"]) for name in models}
+    gains = {name: _over(methods["ours"], methods["alpa"]) for name, methods in by.items()}
     rows = []
-    for name in models:
-        alpa, ours, signal = (by[name, method] for method in ("alpa", "ours", "signal"))
-        gain, paper, why = gains[name], PAPER[_kind(name)], ""
+    for name, methods in by.items():
+        gain, paper = gains[name], PAPER[_kind(name)]
+        alike = [gains[other] for other in by if _kind(other) == _kind(name)]
         apart = gain / paper - 1
-        if abs(apart) > APART:
-            alike = [gains[other] for other in models if _kind(other) == _kind(name)]
-            why = _why(alpa, ours, signal, paper, alike)
+        why = _why(methods, paper, alike) if abs(apart) > APART else ""
         rows.append((name, "ours / alpa", gain, paper, apart, why))
-        share = _over(ours, signal)
-        missing_share = min(0.0, share / PAPER_OF_SIGNAL - 1)
-        why = _why_short(ours) if missing_share < -APART else ""
-        rows.append((name, "ours / signal", share, PAPER_OF_SIGNAL, missing_share, why))
+        share = _over(methods["ours"], methods["signal"])
+        apart = min(0.0, share / PAPER_OF_SIGNAL - 1)
+        why = _why_short(methods["ours"]) if apart < -APART else ""
+        rows.append((name, "ours / signal", share, PAPER_OF_SIGNAL, apart, why))
     columns = ["model", "ratio", "here", "paper", "difference", "why"]
     return pandas.DataFrame(rows, columns=columns)
 
@@ -84,12 +83,13 @@ def _over(one: Row, other: Row) -> float:
     return one["tflops_per_device"] / other["tflops_per_device"]
 
 
-def _why(alpa: Row, ours: Row, signal: Row, paper: float, alike: list[float]) -> str:
+def _why(methods: dict[str, Row], paper: float, alike: list[float]) -> str:
     """Which term makes the ratio: transfers, which Alpa waits for, over compute.
 
     Where ours hides all of them and there are many microbatches, the ratio tends to
     1 + transfers / compute, so the device speed at which it would be the paper's follows.
     """
+    alpa, ours, signal = (methods[name] for name in ("alpa", "ours", "signal"))
     waits, computes, speed = alpa["transfers_s"], alpa["compute_s"], alpa["device_tflops"]
     exposed = (ours["makespan_s"] - signal["makespan_s"]) / ours["microbatches"]
     hidden = 1 - exposed / ours["transfers_s"]
@@ -142,14 +142,13 @@ def draw_figure9(frame: pd.DataFrame, preset: str = "p3.8xlarge") -> Figure:
     """The rows of ``figure9`` as bars, with the upper bound, signal, as a line."""
     labels = ChartLabels(TITLE9, "microbatches", _VALUE, _note(_METHODS9, frame, preset), _BOUND)
     rows = frame.to_dict("records")
-    bars, signal = [], {}
-    for r in sorted(rows, key=lambda r: r["method"] != "signal"):
-        model, count, value = r["model"], r["microbatches"], r["tflops_per_device"]
-        if r["method"] == "signal":
-            signal[model, count] = value
-        else:
-            bound = signal.get((model, count))
-            bars.append(ChartBar(model, str(count), r["method"], value, bound=bound))
+    points = [(r["model"], r["microbatches"], r["method"], r["tflops_per_device"]) for r in rows]
+    signal = {(model, count): value for model, count, method, value in points if method == "signal"}
+    bars = [
+        ChartBar(model, str(count), method, value, bound=signal.get((model, count)))
+        for model, count, method, value in points
+        if method != "signal"
+    ]
     return _chart(rows, "microbatches", bars, labels)
 
 
