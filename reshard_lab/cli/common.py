@@ -119,13 +119,9 @@ def task_of(args: argparse.Namespace) -> ReshardingTask:
     hosts = needed if args.hosts is None else args.hosts
     given = {key: getattr(args, key) for key in _SPEEDS if getattr(args, key) is not None}
     cluster = Cluster(**{**preset, **given, "hosts": hosts, "devices_per_host": per})
-    return ReshardingTask(
-        parse_shape(args.shape, "--shape"),
-        args.dtype,
-        Layout(src, args.src_spec, args.rule),
-        Layout(dst, args.dst_spec, args.rule),
-        cluster,
-    )
+    shape = parse_shape(args.shape, "--shape")
+    ends = Layout(src, args.src_spec, args.rule), Layout(dst, args.dst_spec, args.rule)
+    return ReshardingTask(shape, args.dtype, *ends, cluster)
 
 
 def plan_of(args: argparse.Namespace) -> Plan:

@@ -55,16 +55,14 @@ def _measurement_text(plan: Plan, measured: Measurement) -> str:
         ("lower bound", f"{format_seconds(plan.lower_bound_s)} on that cluster, {plan.cluster!r}"),
         ("measured", f"{middle}, the median of {len(times)} ({low} to {high}); {checked}"),
         ("bandwidth", f"{format_rate(measured.bandwidth_Bps)}, bits of the tensor over that time"),
-        *environment_facts(measured.environment),
     ]
-    return facts_text(facts)
+    return facts_text(facts + environment_facts(measured.environment))
 
 
 def environment_facts(environment: dict[str, Any]) -> list[tuple[str, str]]:
     """The stamp of a measurement as two lines."""
-    software = ", ".join(
-        f"{name} {environment[name]}" for name in ("python", "torch", "reshard_lab", "commit")
-    )
+    names = ("python", "torch", "reshard_lab", "commit")
+    software = ", ".join(f"{name} {environment[name]}" for name in names)
     machine = f"{environment['link']}; {environment['cpu']}, {environment['system']}"
     return [("measured on", machine), ("with", software)]
 
@@ -110,11 +108,8 @@ def run_bench(args: argparse.Namespace) -> Output:
         if chunks == "auto" and (pool.cluster or args.fit):  # a cluster whose latency is not known
             chunks = chunks_of(task, LEAST_CHUNK)
             basis += f"; K = {chunks}, chunks of at least {format_bytes(LEAST_CHUNK)}"
-        cases = [
-            Case({}, plan(task, s, scheduler=args.scheduler, chunks=chunks, seed=args.seed))
-            for s in names
-        ]
-        frame = compare(cases, measure)
+        how = {"scheduler": args.scheduler, "chunks": chunks, "seed": args.seed}
+        frame = compare([Case({}, plan(task, name, **how)) for name in names], measure)
     rows, stamp = frame.to_dict("records"), stamps[0]
     text = f"{_bench_text(rows)}\n\npredicted on {basis}\n"
     text += facts_text(environment_facts(stamp))
@@ -180,13 +175,9 @@ def _reproduction_text(done: Reproduction) -> str:
         *[("", done.place.caution)] * bool(done.place.caution),
         ("written to", f"{str(files[0]).rpartition('figure')[0] or '.'}: {names}"),
     ]
-    return "\n\n".join(
-        [
-            table_text([(t.name, t.kind, t.headline) for t in done.tables]),
-            *(_headlines_text(t) for t in done.tables if t.name == "figure7_headlines"),
-            facts_text(facts),
-        ]
-    )
+    parts = [table_text([(t.name, t.kind, t.headline) for t in done.tables])]
+    parts += [_headlines_text(t) for t in done.tables if t.name == "figure7_headlines"]
+    return "\n\n".join([*parts, facts_text(facts)])
 
 
 def _headlines_text(headlines: FigureTable) -> str:

@@ -163,13 +163,11 @@ def _times(args: argparse.Namespace) -> Work:
             f"{', '.join(missing)} must be given, or --workload with one of {', '.join(MODELS)}"
         )
 
-    def listed(text: str | None) -> str | list[str] | None:
-        """``"1ms"`` as it is, ``"1ms,2ms"`` as a list."""
-        return [t.strip() for t in text.split(",")] if text and "," in text else text
-
-    arguments: dict[str, Any] = {
-        name: listed(getattr(args, key)) for key, name in _ARGUMENTS.items()
-    }
+    arguments = {}
+    for key, name in _ARGUMENTS.items():
+        text = getattr(args, key)
+        listed = text and "," in text  # one for each, not one for all
+        arguments[name] = [t.strip() for t in text.split(",")] if listed else text
     arguments["forward_transfer_s"] = arguments["forward_transfer_s"] or 0.0
     return args.stages, args.microbatches, arguments, {}
 
@@ -182,8 +180,8 @@ def _workload(args: argparse.Namespace) -> Work:
         raise ReshardError(
             f"--stages cannot change {args.workload}: only GPT can be cut anywhere; leave it out"
         )
-    given = {"stages": args.stages, "microbatches": args.microbatches}
-    changes = {key: value for key, value in given.items() if value is not None}
+    sizes = {"stages": args.stages, "microbatches": args.microbatches}
+    changes = {key: value for key, value in sizes.items() if value is not None}
     work = model(args.workload, bool(args.recompute), **changes)
     preset = args.preset or "p3.8xlarge"
     speed = device_speed(preset, work.dtype)
@@ -203,16 +201,14 @@ def _given(args: argparse.Namespace, *keys: str) -> list[str]:
     return [option(key) for key in keys if getattr(args, key) is not None]
 
 
-_FIGURES = ("overlap", "makespan_s", "bubble_share", "exposed_communication_share")
-
-
 def pipeline_data(timeline: PipelineTimeline) -> dict[str, Any]:
     """``timeline`` in plain values, without its events."""
+    keys = ("overlap", "makespan_s", "bubble_share", "exposed_communication_share")
     peaks: Sequence[int | None] = timeline.peak_bytes or [None] * timeline.stages
     return {
         "stages": timeline.stages,
         "microbatches": timeline.lists.microbatches,
-        **{key: getattr(timeline, key) for key in _FIGURES},
+        **{key: getattr(timeline, key) for key in keys},
         "shares": [
             {**share._asdict(), "peak_live": live, "peak_bytes": nbytes}
             for share, live, nbytes in zip(timeline.shares, timeline.peak_live, peaks, strict=True)
@@ -241,17 +237,12 @@ def _text(timeline: PipelineTimeline, name: str, about: dict[str, str]) -> str:
 
 def _compared_text(first: PipelineTimeline, compared: dict[str, PipelineTimeline]) -> str:
     rows = [("compared", "makespan", "of the first", "bubble", "exposed", "peak live")]
-    rows += [
-        (
-            name,
-            format_seconds(timeline.makespan_s),
-            f"{timeline.makespan_s / first.makespan_s if first.makespan_s else 1:.0%}",
-            f"{timeline.bubble_share:.1%}",
-            f"{timeline.exposed_communication_share:.1%}",
-            str(max(timeline.peak_live)),
-        )
-        for name, timeline in compared.items()
-    ]
+    for name, timeline in compared.items():
+        ratio = f"{timeline.makespan_s / first.makespan_s if first.makespan_s else 1:.0%}"
+        bubble, exposed = timeline.bubble_share, timeline.exposed_communication_share
+        shares = f"{bubble:.1%}", f"{exposed:.1%}"
+        live = str(max(timeline.peak_live))
+        rows.append((name, format_seconds(timeline.makespan_s), ratio, *shares, live))
     return table_text(rows)
 
 

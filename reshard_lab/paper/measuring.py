@@ -177,11 +177,10 @@ def open_target(
         if isinstance(pool, EmulatedCluster):
             on = pool.cluster
             assert pool.probe is not None
-            predicted = (
-                f"NICs of {format_rate(on.nic_Bps)}, all else free (on entry the NICs carried "
-                f"{pool.probe.share:.0%} of that, all at once)"
-            )
-            about = {"nic_Bps": on.nic_Bps, "nic_share": pool.probe.share}
+            share = pool.probe.share
+            carried = f"on entry the NICs carried {share:.0%} of that, all at once"
+            predicted = f"NICs of {format_rate(on.nic_Bps)}, all else free ({carried})"
+            about = {"nic_Bps": on.nic_Bps, "nic_share": share}
             yield MeasuringTarget(name, measure, lambda *_: on, predicted, "", about), done
         else:
             fit = fit_one_transfer(measure, nbytes)
@@ -262,10 +261,9 @@ def fastest_emulation(
         for nic in NICS:
             entered = (when_idle(enter) if patient else enter)(nic)
             if isinstance(entered, EmulatedCluster):
-                break
-        else:
-            raise SlowError(
-                f"no speed of {', '.join(NICS)} can be emulated here: {entered}; or wait for the "
-                "cores to be idle (--patient), or measure over loopback (--where local)"
-            )
-        yield entered
+                yield entered
+                return
+    raise SlowError(
+        f"no speed of {', '.join(NICS)} can be emulated here: {entered}; or wait for the cores to "
+        "be idle (--patient), or measure over loopback (--where local)"
+    )

@@ -150,9 +150,8 @@ def figure9(
         default = model(name, recompute)
         samples = default.batch // default.microbatches
         for count in several("microbatches", microbatches):
-            check_int("microbatches", count, 1)
-            size = {"microbatches": count, "batch": samples * count}
-            works.append((name, model(name, recompute, **size)))
+            batch = samples * check_int("microbatches", count, 1)
+            works.append((name, model(name, recompute, microbatches=count, batch=batch)))
     return _throughput("figure 9", works, preset, recompute, levels)
 
 
@@ -176,25 +175,21 @@ def run_level(work: Workload, level: Level, preset: str = "p3.8xlarge") -> Pipel
 
 def _row(name: str, work: Workload, level: Level, preset: str, recompute: bool) -> dict[str, Any]:
     timeline = run_level(work, level, preset)
-    seconds = timeline.makespan_s
     speed = device_speed(preset, work.dtype).flops_per_s
     moved = sum(e.end_s - e.start_s for e in timeline.events if e.row.startswith("link"))
     busiest = max(stage.forward_flops + stage.backward_flops for stage in work.stages)
     elements = sum(math.prod(tensor.shape) for tensor in work.tensors)
-    return {
-        "model": name,
-        "method": level.name,
-        "about": level.about,
-        **{key: getattr(level, key) for key in Level._fields[1:-1]},
+    row = {"model": name, "method": level.name, "about": level.about}
+    row |= {key: getattr(level, key) for key in Level._fields[1:-1]}
+    return row | {
         "recompute": recompute,
         "devices": work.devices,
         "microbatches": work.microbatches,
-        "makespan_s": seconds,
-        "tflops_per_device": work.flops / seconds / work.devices / 1e12,
-        "tflops": work.flops / seconds / 1e12,
+        "makespan_s": timeline.makespan_s,
+        "tflops_per_device": work.flops / timeline.makespan_s / work.devices / 1e12,
+        "tflops": work.flops / timeline.makespan_s / 1e12,
         "device_tflops": speed / 1e12,
-        "bubble_share": timeline.bubble_share,
-        "exposed_communication_share": timeline.exposed_communication_share,
+        **{key: getattr(timeline, key) for key in ("bubble_share", "exposed_communication_share")},
         "peak_live": max(timeline.peak_live),
         "peak_activation_bytes": max(timeline.peak_bytes or [0]),
         "crossing_bytes": elements * ITEMSIZE[work.dtype],

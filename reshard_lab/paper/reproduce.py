@@ -92,18 +92,14 @@ def reproduce(
         suite = figures.suite_cases(place.make, how.scale, METHODS, how.chunk_nbytes)
         total = len(figure5) + len(suite)
         with tqdm(total=total, desc="measuring", unit="plan", disable=quiet) as bar:
-            frames = [
-                compare(cases, place.measure, lambda _: bar.update(1)) for cases in (figure5, suite)
-            ]
+            frames = [compare(c, place.measure, lambda _: bar.update()) for c in (figure5, suite)]
     environment, label = measuring.label_of(place, done)
     stamp = {"label": label, "environment": environment, "predicted": place.about}
+    note = f"Bars: median of {how.repeats} runs; whiskers: the slowest and the fastest."
     for table, left_out in _measured_figures(frames[0], frames[1], how):
         rows = stamp_rows(table.frame, label, environment)
-        drawn = draw_measured(
-            rows[~rows["method"].isin(left_out)],
-            title=table.title,
-            note=f"Bars: median of {how.repeats} runs; whiskers: the slowest and the fastest.",
-        )
+        shown = rows[~rows["method"].isin(left_out)]
+        drawn = draw_measured(shown, title=table.title, note=note)
         tables.append(write_figure(folder, table, rows, _png_and_svg(table.name, drawn), stamp))
     return Reproduction(place, environment, label, tuple(sorted(tables, key=lambda t: t.name)))
 

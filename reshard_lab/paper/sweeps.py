@@ -108,8 +108,8 @@ def _check_senders(senders: object) -> list[int]:
         raise ReshardError(
             f"senders must be (hosts, devices on each) such as (1, 1), or 'same', not {senders!r}"
         )
-    names = ("hosts of senders", "devices of senders")
-    return [check_int(name, n, 1) for name, n in zip(names, senders, strict=True)]
+    hosts, devices = senders
+    return [check_int("hosts of senders", hosts, 1), check_int("devices of senders", devices, 1)]
 
 
 def speeds_of(cluster: Cluster | None, changes: str) -> dict[str, Any]:
