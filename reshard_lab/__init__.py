@@ -1,7 +1,5 @@
 """Cross-mesh resharding: see it, plan it with proof, simulate it, run it, teach it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from reshard_lab import pipeline, runtime, scheduling

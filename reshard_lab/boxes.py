@@ -1,7 +1,5 @@
 """Boxes of a tensor: half-open intervals, cuts, intersections and flat ranges."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable

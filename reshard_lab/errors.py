@@ -3,8 +3,6 @@
 A check returns the value it was given, in its proper type. ``what`` is how messages call it.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import math

@@ -1,7 +1,5 @@
 """Layouts: a spec on a mesh, and the box of the tensor that every device holds (section 2)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

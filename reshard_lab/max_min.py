@@ -1,7 +1,5 @@
 """Max-min fair sharing of ports among flows."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 

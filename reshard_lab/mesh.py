@@ -1,7 +1,5 @@
 """Device meshes (section 2)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The paper's tasks: figure 2, one sender to many, and table 2 at its own size or scaled down."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

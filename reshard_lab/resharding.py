@@ -1,7 +1,5 @@
 """Cross-mesh resharding: a tensor, two layouts, and the unit tasks between them (appendix B)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Shapes and meshes as people type them, on the command line and in explorers."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """The records a plan is made of: transfers, and what each device does in order."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from reshard_lab.boxes import Box, Span, box_text, box_volume, is_contiguous

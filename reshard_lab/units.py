@@ -4,8 +4,6 @@ Bits carry a lower-case ``b`` or ``bit`` and decimal prefixes (``400Mbit``, ``10
 carry ``B`` with decimal (``150GB/s``) or binary (``64MiB``) prefixes.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence

@@ -8,8 +8,6 @@ dies, and ends, together with the workers and the pool's folder, when its standa
 whatever happens to the launcher, nothing stays behind.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import selectors

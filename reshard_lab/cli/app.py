@@ -1,7 +1,5 @@
 """The commands of ``reshard-lab``, and its entry point."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

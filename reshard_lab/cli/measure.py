@@ -1,7 +1,5 @@
 """``reshard-lab run``, ``bench`` and ``reproduce``: what is carried out and timed."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import sys

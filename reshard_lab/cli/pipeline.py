@@ -1,7 +1,5 @@
 """``reshard-lab pipeline``: how long a pipeline takes, and what its stages wait for."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

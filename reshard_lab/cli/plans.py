@@ -1,7 +1,5 @@
 """``reshard-lab explain``, ``plan`` and ``simulate``: what needs no process."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The paper's figures and tables: one function each, returning a tidy DataFrame."""
 
-from __future__ import annotations
-
 from reshard_lab.paper.figures import (
     FIGURE5,
     FIGURE6,

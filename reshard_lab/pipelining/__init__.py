@@ -1,8 +1,6 @@
 """Stage schedules, their check and their simulation (section 4); ``reshard_lab.pipeline`` is the
 public face."""
 
-from __future__ import annotations
-
 from reshard_lab.pipelining.gpt import gpt
 from reshard_lab.pipelining.loads import BoundaryTensor
 from reshard_lab.pipelining.ops import Checked, check

@@ -1,7 +1,5 @@
 """GPT, as the paper trains it (section 5.2, table 3)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from reshard_lab.errors import ReshardError

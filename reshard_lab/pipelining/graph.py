@@ -9,8 +9,6 @@ Lanes, on which items follow one another (the pipeline model of the design):
   then source stage, then destination stage; within a tick compute comes first.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

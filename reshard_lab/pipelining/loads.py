@@ -1,7 +1,5 @@
 """Tensors that cross between stages, how long ops and transfers take, and the NICs they share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -12,8 +12,6 @@ With S stages, chunk ``c`` of stage ``s`` is **model chunk** ``c * S + s``: a mi
 through the model chunks in order, forwards, and back through them in reverse.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import defaultdict

@@ -6,8 +6,6 @@ one cell an op: stage, letter, microbatch, as ``1F0``; an empty cell is a bubble
 is our model chunk, its rank our stage: with S ranks, model chunk ``k`` lies on rank ``k mod S``.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """Simulate a pipeline schedule: how long it takes when transfers overlap with compute, or block."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

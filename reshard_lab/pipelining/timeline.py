@@ -1,7 +1,5 @@
 """What happened when in a pipeline: the record, what can be read off it, and the face over both."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path

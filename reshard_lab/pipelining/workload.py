@@ -1,7 +1,5 @@
 """What blocks of a network cost; a model cut into stages: work, memory, and what crosses."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

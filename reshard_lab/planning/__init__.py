@@ -1,7 +1,5 @@
 """Plans: built, verified, explained, saved."""
 
-from __future__ import annotations
-
 from reshard_lab.planning.build import Plan, plan
 from reshard_lab.planning.nics import Gantt
 from reshard_lab.planning.record import PlannedUnit, ScheduledDelivery

@@ -1,7 +1,5 @@
 """Transfers in order of issue, and when every port is free after them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple

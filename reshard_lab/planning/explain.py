@@ -1,7 +1,5 @@
 """A plan in words."""
 
-from __future__ import annotations
-
 from reshard_lab.boxes import box_text
 from reshard_lab.errors import check_int
 from reshard_lab.planning.record import PlanRecord

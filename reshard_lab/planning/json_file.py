@@ -1,7 +1,5 @@
 """Plans as JSON, with a schema version."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

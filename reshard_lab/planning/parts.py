@@ -8,8 +8,6 @@ are free to use the other NICs meanwhile, and a device that relays is not held u
 inside.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections import Counter

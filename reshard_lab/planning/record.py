@@ -1,7 +1,5 @@
 """The plan as plain records: everything an executor, a simulator or a picture needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -11,8 +11,6 @@ it by construction (``HopTable.waits``).
 The destination pieces come from the layouts, not from the planner's unit tasks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

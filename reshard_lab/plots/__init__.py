@@ -3,8 +3,6 @@
 All are SVG written here: the same bytes for the same record, and fast enough to follow a slider.
 """
 
-from __future__ import annotations
-
 from reshard_lab.plots.activation_memory import draw_memory
 from reshard_lab.plots.device_grid import LayoutPanel, draw_mesh, layout_panel
 from reshard_lab.plots.layouts import draw_layout, draw_layouts, layout_svg

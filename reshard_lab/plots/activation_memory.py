@@ -1,7 +1,5 @@
 """What the stages of pipelines keep for their backwards, over time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """Grouped bars in the manner of the paper's figures 5 and 6, with whiskers and marks, as SVG."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Meshes drawn device by device: as numbers, or each with its piece of the tensor."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

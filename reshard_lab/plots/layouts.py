@@ -1,7 +1,5 @@
 """Layouts as pictures and as text: the tensor cut up, and what every device holds (section 2)."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 

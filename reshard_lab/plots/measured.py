@@ -1,7 +1,5 @@
 """Tables of measured, predicted and simulated times as bars, with where they were measured."""
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Rows of NICs over time: bars numbered by unit task, few enough to draw, and the lower bound."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Pipelines over time: a row a stage and a row a link, several of them on one time axis."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Two dimensions of a tensor as a rectangle on the page: cuts, pieces, elements."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Plans drawn: NICs over time, predicted and simulated, and bytes from host to host."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from reshard_lab.errors import ReshardError, check_type, short

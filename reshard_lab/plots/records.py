@@ -3,8 +3,6 @@
 Pictures, tables and timelines go into files, the kind of file chosen by the ending of its name.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

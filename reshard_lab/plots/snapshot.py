@@ -1,7 +1,5 @@
 """Who holds how much of a unit task at one moment, and what is on its way to whom."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

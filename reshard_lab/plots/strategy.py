@@ -1,7 +1,5 @@
 """One sender to A hosts of B devices over time: which part reaches whom when (figure 3)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

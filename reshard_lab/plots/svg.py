@@ -3,8 +3,6 @@
 Everything is a function from numbers to text, so the same record gives the same bytes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Axes: round steps along them, and where a time stands on the page."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Unit tasks as pictures and as text: boxes, who holds and who needs each (appendix B)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 

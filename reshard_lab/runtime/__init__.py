@@ -1,7 +1,5 @@
 """Carrying plans out: in memory, and on real processes with torch.distributed."""
 
-from __future__ import annotations
-
 from reshard_lab.runtime.arrays import execute
 from reshard_lab.runtime.launch import EmulatedCluster, run
 from reshard_lab.runtime.measure import Measurement, to_frame

@@ -4,8 +4,6 @@ They talk in JSON lines over pipes, and by a page of shared memory in which the 
 they are: so that there is something to say of one that died.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import importlib.util

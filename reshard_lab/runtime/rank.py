@@ -1,7 +1,5 @@
 """The one primitive of real runs: this rank's part of a plan, over torch.distributed."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 import weakref

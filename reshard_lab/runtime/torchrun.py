@@ -4,8 +4,6 @@
 ranks report; ``main`` is one rank.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -6,8 +6,6 @@ planner or the other devices. No byte of any element is ever ``POISON``, with wh
 are filled before a run: a byte that was not written cannot pass.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Who sends each unit task, and in which order (section 3.2), with a certificate."""
 
-from __future__ import annotations
-
 from reshard_lab.errors import check_choice, check_int
 from reshard_lab.scheduling.baselines import dfs, greedy, load_balance, naive
 from reshard_lab.scheduling.concurrent import concurrent

@@ -4,8 +4,6 @@ The baseline that any order has to beat. The completion is a prediction under id
 well-behaved flows tend to), and it may be below the best schedule of whole tasks one by one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import pairwise

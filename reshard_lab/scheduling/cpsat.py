@@ -1,7 +1,5 @@
 """Constraint programming with OR-tools' CP-SAT (the extra ``solve``)."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Mapping, Sequence

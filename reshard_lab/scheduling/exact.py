@@ -13,8 +13,6 @@ From cheap to dear, each stage only if the makespan does not meet the bound yet:
 6. CP-SAT.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """List scheduling: in a given order, by most remaining load with restarts, and with insertion."""
 
-from __future__ import annotations
-
 import heapq
 from bisect import bisect_right, insort
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a scheduler answers: assignments, how good they are known to be, and a check of them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence

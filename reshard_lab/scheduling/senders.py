@@ -1,7 +1,5 @@
 """Who sends each task, or how much of it, so that the largest load is least (equation 4)."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 from typing import NamedTuple

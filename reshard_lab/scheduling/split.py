@@ -5,8 +5,6 @@ bound. Elsewhere each share is sent to one class of receivers and forwarded from
 cut into Q batches, and while batch q is forwarded, batch q + 1 is sent: (Q + 1)/Q of the bound.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

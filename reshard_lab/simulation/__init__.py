@@ -1,7 +1,5 @@
 """Plan x cluster -> timeline: a flow-level, event-driven network simulator."""
 
-from __future__ import annotations
-
 from reshard_lab.simulation.calibration import Calibration, ComparedRun, FittedParameter, calibrate
 from reshard_lab.simulation.simulator import RESOLUTIONS, Timeline, one_sender, simulate
 from reshard_lab.simulation.timeline import NicUse, PathStep, Staging, Transmission

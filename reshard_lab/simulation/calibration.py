@@ -1,7 +1,5 @@
 """A cluster's speeds from a few measured runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

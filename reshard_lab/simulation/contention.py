@@ -1,7 +1,5 @@
 """Flows that share ports at the moment, and their rates (docs/simulator.md derives them)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from reshard_lab.max_min import headroom, max_min

@@ -1,7 +1,5 @@
 """The event loop: what starts when, what shares what, what ends when."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from dataclasses import dataclass

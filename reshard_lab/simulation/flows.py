@@ -1,7 +1,5 @@
 """What the engine simulates: the hops of a plan on a cluster, whole or cut into their chunks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

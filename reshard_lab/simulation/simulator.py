@@ -1,7 +1,5 @@
 """From a plan and a cluster to a timeline, and what users ask of one."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a simulated plan did: the record of every transmission, and what can be read off it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

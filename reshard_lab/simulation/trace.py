@@ -1,7 +1,5 @@
 """A timeline as a Chrome trace (Trace Event Format), which Perfetto opens."""
 
-from __future__ import annotations
-
 import heapq
 import json
 from collections import defaultdict

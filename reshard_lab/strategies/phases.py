@@ -4,8 +4,6 @@ A strategy turns one delivery (a sender, the receivers that need the box) into p
 transfers of a plan and the time of the task are read off the same phases.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterable

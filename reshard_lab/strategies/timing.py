@@ -15,8 +15,6 @@ broadcast          t + (A - 1)·t/K                              t + A·t/K
 Every message costs its link's latency and then its bytes over the link's bandwidth.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Predict, then reveal: exercises whose answers the library works out when they are checked."""
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Callable

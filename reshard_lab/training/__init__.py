@@ -1,7 +1,5 @@
 """Training in pipeline stages on real processes, and resharding with a gradient."""
 
-from __future__ import annotations
-
 from reshard_lab.training.autograd import reshard
 from reshard_lab.training.models import Transformer, UNet
 from reshard_lab.training.resolve import Paced

@@ -1,7 +1,5 @@
 """Resharding that gradients flow back through, for any torch.distributed program."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -7,8 +7,6 @@ whose spec cuts more than the batch is whole within the stage: ``gather`` makes 
 ``scatter`` takes this device's box of it; each is the other's derivative as well.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

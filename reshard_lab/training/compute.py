@@ -4,8 +4,6 @@ With torch, the graph of gradients is cut at the boundaries of model chunks: wha
 graph of its own, and a backward begins with the gradient that has come back.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -5,8 +5,6 @@ all devices of a tensor-parallel group hold the same activations; parameters wit
 sharded over the group.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the caller of ``train`` asks for, made definite; what cannot work is refused."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """``pipeline.train``: a model trained in stages on real processes, compared with a single one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial

@@ -4,8 +4,6 @@ Each is a function that returns an ``Explorer``; ipywidgets loads when one is ma
 are the pictures of ``plots``.
 """
 
-from __future__ import annotations
-
 from reshard_lab.widgets.layouts import layout_explorer
 from reshard_lab.widgets.measurement import measurement_explorer
 from reshard_lab.widgets.panel import Explorer, View

@@ -1,7 +1,5 @@
 """The controls of an explorer: each carries its label, and says what it takes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any

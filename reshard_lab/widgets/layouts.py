@@ -1,7 +1,5 @@
 """The layout explorer, and the controls that describe a task there and in the plan explorer."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -11,8 +11,6 @@ widgets show them. JupyterLab prefers the widget even where no kernel has one an
 a notebook that was saved and opened again; ``Explorer.figure`` is what stays there.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Explorers of plans: who sends what when on one time axis, and the traffic between hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias

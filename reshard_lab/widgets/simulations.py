@@ -1,7 +1,5 @@
 """Explorers of simulations: one delivery moving (figure 3), and pipelines over time."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from reshard_lab.cluster import Cluster
