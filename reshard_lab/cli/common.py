@@ -102,6 +102,11 @@ def option(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 
+def given(args: argparse.Namespace, *keys: str) -> dict[str, Any]:
+    """Those of the options that were given, by key."""
+    return {key: getattr(args, key) for key in keys if getattr(args, key) is not None}
+
+
 def task_of(args: argparse.Namespace) -> ReshardingTask:
     """The task that the options describe."""
     missing = [option(key) for key in _TASK if getattr(args, key) is None]
@@ -117,8 +122,8 @@ def task_of(args: argparse.Namespace) -> ReshardingTask:
     src, dst, per = parse_meshes(args.src_mesh, args.dst_mesh, names, per, args.first_host)
     needed = max((*src.devices, *dst.devices)) // per + 1
     hosts = needed if args.hosts is None else args.hosts
-    given = {key: getattr(args, key) for key in _SPEEDS if getattr(args, key) is not None}
-    cluster = Cluster(**{**preset, **given, "hosts": hosts, "devices_per_host": per})
+    speeds = given(args, *_SPEEDS)
+    cluster = Cluster(**{**preset, **speeds, "hosts": hosts, "devices_per_host": per})
     shape = parse_shape(args.shape, "--shape")
     ends = Layout(src, args.src_spec, args.rule), Layout(dst, args.dst_spec, args.rule)
     return ReshardingTask(shape, args.dtype, *ends, cluster)
@@ -132,9 +137,9 @@ def plan_of(args: argparse.Namespace) -> Plan:
 def plan_or_file(args: argparse.Namespace) -> Plan:
     """The plan of the file given as PLAN, or the one that the options describe."""
     keys = (*_IN_FILE, *_DEFAULTS)
-    given = [option(k) for k in keys if getattr(args, k) not in (None, _DEFAULTS.get(k))]
-    if args.plan and given:
-        raise ReshardError(f"give a plan file or {', '.join(given)}, not both")
+    described = [option(k) for k, v in given(args, *keys).items() if v != _DEFAULTS.get(k)]
+    if args.plan and described:
+        raise ReshardError(f"give a plan file or {', '.join(described)}, not both")
     return Plan.from_json(args.plan) if args.plan else plan_of(args)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reshard_lab.cli.common import Command, Output, facts_text, option, table_text
+from reshard_lab.cli.common import Command, Output, facts_text, given, option, table_text
 from reshard_lab.errors import ReshardError, check_choice, check_int, check_path, write_text
 from reshard_lab.paper.pipelines import MODELS, cluster_for, model
 from reshard_lab.pipelining import SCHEDULES, PipelineTimeline, device_speed, schedule, simulate
@@ -118,9 +118,8 @@ def _run(args: argparse.Namespace) -> Output:
 def _check(args: argparse.Namespace) -> None:
     """Refuse what does not go together, in the words of the command line."""
     check_choice("--schedule", args.schedule, SCHEDULES)
-    for name in ("stages", "microbatches", "chunks"):
-        if getattr(args, name) is not None:
-            check_int(f"--{name}", getattr(args, name), 1)
+    for name, count in given(args, "stages", "microbatches", "chunks").items():
+        check_int(f"--{name}", count, 1)
     if args.compare and args.schedule in ("interleaved_1f1b", "inference"):
         raise ReshardError(
             f"--compare puts 1F1B beside other schedules of the same work, but {args.schedule} "
@@ -132,15 +131,13 @@ def _check(args: argparse.Namespace) -> None:
             "stage has one piece of the model"
         )
     written: dict[Path, str] = {}
-    for name in ("svg", "trace", "csv"):
-        given = getattr(args, name)
-        if given is not None:
-            path = check_path(f"--{name}", given).resolve()
-            if path in written:
-                raise ReshardError(
-                    f"--{written[path]} and --{name} both write {given!r}; give each its own file"
-                )
-            written[path] = name
+    for name, file in given(args, "svg", "trace", "csv").items():
+        path = check_path(f"--{name}", file).resolve()
+        if path in written:
+            raise ReshardError(
+                f"--{written[path]} and --{name} both write {file!r}; give each its own file"
+            )
+        written[path] = name
 
 
 Work = tuple[int, int, dict[str, Any], dict[str, str]]
@@ -148,11 +145,11 @@ Work = tuple[int, int, dict[str, Any], dict[str, str]]
 
 
 def _times(args: argparse.Namespace) -> Work:
-    alone = _given(args, "preset", "strategy", "recompute")
+    alone = given(args, "preset", "strategy", "recompute")
     if alone:
         raise ReshardError(
-            f"{', '.join(alone)} describes a workload, but --workload is missing; give one of "
-            f"{', '.join(MODELS)}"
+            f"{', '.join(map(option, alone))} describes a workload, but --workload is missing; "
+            f"give one of {', '.join(MODELS)}"
         )
     wanted = ("stages", "microbatches", "forward")
     missing = [f"--{key}" for key in wanted if getattr(args, key) is None]
@@ -171,16 +168,15 @@ def _times(args: argparse.Namespace) -> Work:
 
 
 def _workload(args: argparse.Namespace) -> Work:
-    times = _given(args, *_ARGUMENTS)
+    times = given(args, *_ARGUMENTS)
     if times:
-        raise ReshardError(f"give --workload or {', '.join(times)}, not both")
+        raise ReshardError(f"give --workload or {', '.join(map(option, times))}, not both")
     if args.stages is not None and not args.workload.lower().startswith("gpt"):
         raise ReshardError(
             f"--stages cannot change {args.workload}: only GPT can be cut anywhere; leave it out"
         )
-    sizes = {"stages": args.stages, "microbatches": args.microbatches}
-    changes = {key: value for key, value in sizes.items() if value is not None}
-    work = model(args.workload, bool(args.recompute), **changes)
+    sizes = given(args, "stages", "microbatches")
+    work = model(args.workload, bool(args.recompute), **sizes)
     preset = args.preset or "p3.8xlarge"
     speed = device_speed(preset, work.dtype)
     arguments = work.arguments(cluster_for(work, preset), speed.flops_per_s)
@@ -192,11 +188,6 @@ def _workload(args: argparse.Namespace) -> Work:
         "transfers": f"planned as {arguments['strategy']}",
     }
     return len(work.stages), work.microbatches, arguments, about
-
-
-def _given(args: argparse.Namespace, *keys: str) -> list[str]:
-    """Those options that were given."""
-    return [option(key) for key in keys if getattr(args, key) is not None]
 
 
 def pipeline_data(timeline: PipelineTimeline) -> dict[str, Any]:

@@ -45,8 +45,8 @@ def run_explain(args: argparse.Namespace) -> Output:
 
 
 def _mesh_text(task: ReshardingTask, layout: Layout, end: str) -> str:
-    title = f"{end}: {layout.spec} on {'x'.join(map(str, layout.mesh.shape))}"
-    title += "" if layout.rule == "chunk" else f", rule {layout.rule}"
+    rule = "" if layout.rule == "chunk" else f", rule {layout.rule}"
+    title = f"{end}: {layout.spec} on {'x'.join(map(str, layout.mesh.shape))}{rule}"
     return mesh_text(layout_panel(title, layout, task.shape, task.cluster))
 
 
