@@ -124,6 +124,17 @@ def test_every_public_record_is_in_the_glossary():
     assert not {record for record in public_records() if f"`{record}`" not in kept}
 
 
+def test_what_the_glossary_names_is_there():
+    """Its second column: classes, functions, constants and attributes of the package."""
+    kept, _ = glossary()
+    column = "".join(row.split("|")[2] for row in kept.splitlines() if row.startswith("|"))
+    code = "\n".join(path.read_text() for path in SOURCES)
+    names = {name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", column)}
+    defined = r"(?m)^ *(?:class |def )?{}\b *(?:\(|:|=)"
+    assert len(names) > 60
+    assert not {name for name in names if not re.search(defined.format(name), code)}
+
+
 def test_retired_identifiers_name_nothing():
     _, retired = glossary()
     assert len(retired) > 30
