@@ -40,9 +40,8 @@ def draw_layout(
     check_type("layout", layout, Layout)
     sizes = check_shape(shape)
     shown = layout_panel(title or layout_title(layout), layout, sizes)
-    alt = _alt([shown], sizes)
     caption = f"A tensor of shape {shape_text(sizes)} under {layout_title(layout)}. {_LEGEND}"
-    return svg.Figure(layout_svg(sizes, [shown], axes, alt), caption, alt)
+    return svg.Figure(layout_svg(sizes, [shown], axes), caption, _alt([shown], sizes))
 
 
 def draw_layouts(
@@ -65,18 +64,17 @@ def draw_layouts(
         unit = task.unit_tasks[check_int("highlight", highlight, 0, len(task.unit_tasks) - 1)]
         box, senders, receivers = box_text(unit.box), unit.senders, unit.receivers
         caption += f" Outlined: unit task {highlight}, {box}."
-        words = f"{box} outlined: {devices_text(senders)} may send it"
+        held = f"{box} outlined: {devices_text(senders)} may send it"
         does = {d: "has it already" if d in senders else "receives" for d in receivers}
         goes = f"{box} outlined: it goes to {devices_text(receivers)}"
-        marks[0] = Highlight(unit.box, dict.fromkeys(senders, "may send"), words)
-        marks[1] = Highlight(unit.box, does, goes)
+        held_by = dict.fromkeys(senders, "may send")
+        marks = [Highlight(unit.box, held_by, held), Highlight(unit.box, does, goes)]
     ends = (("Source", task.src), ("Destination", task.dst))
     shown = [
         layout_panel(f"{name}: {layout_title(layout)}", layout, task.shape, task.cluster, mark)
         for (name, layout), mark in zip(ends, marks, strict=True)
     ]
-    alt = _alt(shown, task.shape)
-    return svg.Figure(layout_svg(task.shape, shown, axes, alt), caption, alt)
+    return svg.Figure(layout_svg(task.shape, shown, axes), caption, _alt(shown, task.shape))
 
 
 def layout_svg(
@@ -195,8 +193,7 @@ def mesh_text(shown: LayoutPanel) -> str:
 def side_by_side(left: str, right: str) -> str:
     """Two blocks of text next to each other, or below each other where that is too wide."""
     one, two = left.splitlines(), right.splitlines()
-    wide = max(map(len, one))
-    wide += 6
+    wide = max(map(len, one)) + 6
     if wide + max(map(len, two)) > TEXT_WIDTH:
         return f"{left}\n\n{right}"
     pairs = itertools.zip_longest(one, two, fillvalue="")

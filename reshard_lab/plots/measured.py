@@ -70,9 +70,8 @@ def draw_measured(
     labels = ChartLabels(name, axis, _AXES[what], below, in_seconds=what == "time")
     most = max(max(v or 0.0 for v in (b.high, b.predicted, b.simulated)) for b in bars) or 1.0
     near = [b._replace(bound=None) if (b.bound or 0.0) >= _FAR * most else b for b in bars]
-    drawn = bar_chart_svg(near, labels, alt)
     caption = f"{name}. Bars: median; whiskers: the fastest and the slowest run."
-    return svg.Figure(drawn, caption, alt, _values(bars, what, axis))
+    return svg.Figure(bar_chart_svg(near, labels, alt), caption, alt, _values(bars, what, axis))
 
 
 def table_rows(table: Table) -> list[dict[str, Any]]:
@@ -123,10 +122,7 @@ def _measurement_row(m: Any) -> dict[str, Any]:
 
 
 def _where(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Backend, link and machine of all rows, in words.
-
-    From the column ``label``, as data/results/ has it, or from ``link`` and ``cpu``.
-    """
+    """Where all rows were measured: from the column ``label``, or from ``link`` and ``cpu``."""
     labels = []
     for row in rows:
         if isinstance(row.get("label"), str):
@@ -166,10 +162,8 @@ def _chart_bar(row: Mapping[str, Any], names: Sequence[str]) -> ChartBar:
             f"{row['method']} in {case.axis} {case.group} has no finite "
             f"{names[0]}, whiskers or prediction; leave the row out"
         )
-    known: list[Any] = [
-        float(v) if v is not None and math.isfinite(v) else None
-        for v in (*times, predicted, simulated, bound)
-    ]
+    values = (*times, predicted, simulated, bound)
+    known: list[Any] = [float(v) if v is not None and math.isfinite(v) else None for v in values]
     return ChartBar(case.panel, case.group, str(row["method"]), *known)
 
 

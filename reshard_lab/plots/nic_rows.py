@@ -89,16 +89,9 @@ def nic_rows_svg(plans: Mapping[str, NicRows], alt: str, moment_s: float | None 
 
 
 def _rows(
-    plan: NicRows,
-    bars: list[list[TaskSpan]],
-    scale: TimeScale,
-    y: float,
-    moment_s: float | None,
+    plan: NicRows, bars: list[list[TaskSpan]], scale: TimeScale, y: float, moment_s: float | None
 ) -> tuple[list[str], float]:
-    """The rows of one plan from ``y`` down, and where they end.
-
-    Bars that overlap, as without an order, lie under each other.
-    """
+    """The rows of one plan from ``y`` down, overlapping bars in lanes, and where they end."""
     parts: list[str] = []
     bound = scale.x(plan.bound_s)
     for name, spans in zip(plan.rows, bars, strict=True):
@@ -137,10 +130,9 @@ def _bound_and_end(plan: NicRows, scale: TimeScale, top: float, bottom: float) -
 def joined(
     rows: Sequence[list[TaskSpan]], longest: float, most: int = MOST_BARS
 ) -> tuple[list[list[TaskSpan]], bool]:
-    """The rows with neighbouring bars run together until there are few enough to draw.
+    """The rows with neighbouring bars joined until few enough, and whether that was needed.
 
-    So are bars that overlap, where more than ``_LANES`` do so at once. Also returns whether that
-    was needed: bars of one task that touch are one in any case.
+    So are bars that overlap, where more than ``_LANES`` do so at once.
     """
     least = 0.0
 
@@ -198,8 +190,8 @@ def _bar(
     if moment_s is not None and span.start > moment_s:
         dots = {"stroke_dasharray": "2 2", "stroke_opacity": "0.7"}
         parts = [svg.rect(x, top, wide, high, fill=svg.PAPER, stroke=svg.INK, **dots)]
-        words = words if size else ""
-        return [*parts, svg.label(middle, centre + 0.36 * size, words, size, "middle")]
+        label = svg.label(middle, centre + 0.36 * size, words if size else "", size, "middle")
+        return [*parts, label]
     if span.task == MIXED:
         parts = [svg.rect(x, top, wide, high, fill="#dddddd", stroke=svg.INK)]
     else:

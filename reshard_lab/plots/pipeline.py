@@ -195,8 +195,7 @@ def _panel(
     head = svg.label(scale.left, y, one.name, 12, font_weight="bold")
     at = scale.left + (svg.text_width(one.name, 12) * 1.15 + 8) * bool(one.name)
     parts = [head, svg.label(at, y, f"{format_seconds(one.end_s)}; {one.shares}", SIZE)]
-    y += 8
-    first = y
+    first = y = y + 8
     bars: list[str] = []
     for row in one.rows:
         high = _STAGE if row.startswith("stage") else _LINK
@@ -237,11 +236,7 @@ def _row(
 
 
 def _numbers(
-    texts: Sequence[str],
-    boxes: Sequence[tuple[float, float]],
-    y: float,
-    high: float,
-    look: int,
+    texts: Sequence[str], boxes: Sequence[tuple[float, float]], y: float, high: float, look: int
 ) -> list[str]:
     """What stands on bars with room for it, on plates where a hatch would cross."""
     size, ink = _FONTS[high], svg.ink_on(svg.fill(look))

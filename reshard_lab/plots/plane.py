@@ -107,16 +107,11 @@ def choose_axes(
 
 
 def cut_up(
-    frame: Plane,
-    x: float,
-    y: float,
-    slices: Sequence[tuple[Box, str]],
-    marked: Box | None,
+    frame: Plane, x: float, y: float, slices: Sequence[tuple[Box, str]], marked: Box | None
 ) -> tuple[list[str], bool]:
-    """The whole plane in its slices, each coloured by its place in ``slices`` and labelled.
+    """The whole plane in its coloured slices, and whether a label fitted into every one.
 
-    A label takes the largest of three sizes that fits, upright if it must. Also returns whether
-    every slice got one. A ``marked`` box is outlined, and labels keep clear of the line.
+    A ``marked`` box is outlined, and labels keep clear of the line.
     """
     parts = [svg.rect(x, y, frame.width, frame.height, fill="none", stroke=svg.INK)]
     names: list[str] = []
@@ -144,10 +139,7 @@ def outline(frame: Plane, x: float, y: float, box: Box, thick: float) -> str:
 
 
 def piece(frame: Plane, x: float, y: float, box: Box, index: int) -> list[str]:
-    """The plane in outline with the part that ``box`` covers filled in.
-
-    Small tensors show each element, those of the box with their number.
-    """
+    """The plane with ``box`` filled in; small tensors show each element, numbered in the box."""
     parts = [svg.rect(x, y, frame.width, frame.height, fill=svg.PAPER, stroke=svg.INK)]
     if box_volume(box):
         parts.append(svg.cell(*frame.rect(box, x, y), index))
@@ -169,10 +161,9 @@ def piece(frame: Plane, x: float, y: float, box: Box, index: int) -> list[str]:
 
 
 def _fitted(words: str, cell: PageRect, index: int, line: PageRect | None) -> list[str]:
-    """``words`` in a cell at the largest size that fits, in its middle if they can; or nothing.
+    """``words`` in a cell at the largest size that fits, upright if they must; or nothing.
 
-    They keep clear of an outline at ``line``; where there is no room beside it they stand on it,
-    on a plate in the colour of the cell.
+    Where there is no room beside an outline at ``line``, they stand on it, on a plate.
     """
     _, _, wide, high = cell
     for size in (12, 10, 9):

@@ -130,8 +130,8 @@ def _read_traffic(plans: Plan | Traffic | Mapping[str, Plan | Traffic]) -> dict[
 
 
 def _traffic_svg(shown: Mapping[str, Traffic], alt: str) -> str:
-    crossing = [n for t in shown.values() for (a, b), n in t.nbytes.items() if a != b]
-    most = max(crossing, default=0)
+    pairs = (item for t in shown.values() for item in t.nbytes.items())
+    most = max((n for (a, b), n in pairs if a != b), default=0)
     parts: list[str] = []
     x = y = wide = row_high = 0.0
     for name, t in shown.items():
@@ -165,8 +165,7 @@ def _matrix(name: str, t: Traffic, most: int) -> tuple[float, float, list[str]]:
     parts.append(svg.label(_LEFT - 8, bottom + 8 + _CELL_HIGH / 2 + 4, "takes in", _SIZE, "end"))
     width = max(right + 8 + _CELL_WIDE + 4, 380.0)
     words, y = svg.note(12, bottom + 8 + _CELL_HIGH + 6, _busiest(t), width - 12, _SIZE)
-    parts += words
-    return width, y, parts
+    return width, y, parts + words
 
 
 def _cell(x: float, y: float, t: Traffic, ends: tuple[int, int], most: int) -> list[str]:

@@ -36,8 +36,6 @@ _KINDS = {
 }
 _UNCUT = 4
 """Size of the dimensions that an example tensor has beside those that are cut."""
-_SCALE = 2
-"""Pixels of a PNG for one of the SVG."""
 
 
 def draw_record(record: object) -> Figure:
@@ -146,7 +144,7 @@ def export(thing: Any, path: str | Path) -> Path:
     return target
 
 
-def png(figure: Figure, scale: float = _SCALE) -> bytes:
+def png(figure: Figure, scale: float = 2) -> bytes:
     """``figure`` as PNG, ``scale`` pixels to one of the SVG; the same figure, the same bytes."""
     resvg = need("resvg_py", "notebooks", "a PNG of a picture")
     matplotlib = need("matplotlib", "notebooks", "a PNG of a picture")

@@ -40,10 +40,9 @@ class DeviceBox(NamedTuple):
 def device_boxes(
     cluster: Cluster, moving: Sequence[MovingPart]
 ) -> tuple[dict[int, DeviceBox], float]:
-    """Where every device stands, and the height of all.
+    """Where every device stands, those that only send at the left, and the height of all.
 
-    Devices that only send are at the left, one row a host with devices that take something in at
-    the right. Raises ReshardError for more than can be read.
+    Raises ReshardError for more than can be read.
     """
     takes = sorted({p.destination for p in moving})
     senders = sorted({p.source for p in moving} - set(takes))

@@ -72,8 +72,7 @@ def draw_strategy(
     alt = _alt(name, timeline, moving, at_s)
     parts, y = _parts(timeline, moving, at_s, scale, rows)
     lines, y = svg.note(LEFT, y, words, WIDE)
-    drawn = svg.document(_RIGHT + 4, y + 12, parts + lines, alt)
-    return svg.Figure(drawn, caption, alt)
+    return svg.Figure(svg.document(_RIGHT + 4, y + 12, parts + lines, alt), caption, alt)
 
 
 def _parts(
@@ -115,10 +114,7 @@ _FAINT = {"stroke_width": 0.5, "stroke_opacity": 0.35}
 
 
 def _rows(moving: Sequence[MovingPart]) -> tuple[list[DeviceRow], int]:
-    """The rows, from top to bottom, and how many parts a bar stands for.
-
-    The first rows are of the devices that only send; receivers show what they take in.
-    """
+    """The rows, those of devices that only send first, and how many parts a bar stands for."""
     takes: dict[int, list[MovingPart]] = {}
     sends: dict[int, list[MovingPart]] = {}
     for p in moving:
@@ -140,10 +136,7 @@ def _rows(moving: Sequence[MovingPart]) -> tuple[list[DeviceRow], int]:
 
 
 def _part_bars(row: Sequence[MovingPart], per: int, gap_s: float) -> list[PartBar]:
-    """A row's parts, in order of time; those of one group of ``per`` numbers in one bar.
-
-    Not across more than ``gap_s`` seconds in which nothing comes.
-    """
+    """A row's parts by time, ``per`` numbers to a bar, not across gaps of over ``gap_s``."""
     runs: list[list[MovingPart]] = []
     for p in row:
         before = runs[-1][-1] if runs and per > 1 else None
@@ -155,9 +148,8 @@ def _part_bars(row: Sequence[MovingPart], per: int, gap_s: float) -> list[PartBa
     bars = []
     for run in runs:
         first, last = run[0], run[-1]
-        inside = all(p.inside for p in run)
         ends = first.start_s, last.end_s, first.number, last.number
-        bars.append(PartBar(*ends, first.number // per, inside))
+        bars.append(PartBar(*ends, first.number // per, all(p.inside for p in run)))
     return bars
 
 

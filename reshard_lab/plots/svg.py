@@ -56,8 +56,8 @@ class Figure:
         return write_text("picture", path, self.svg)
 
     def _repr_html_(self) -> str:
-        table = html_table(self.rows) if self.rows else ""
-        values = f"<details><summary>The values</summary>{table}</details>" if table else ""
+        summary = "<details><summary>The values</summary>"
+        values = f"{summary}{html_table(self.rows)}</details>" if self.rows else ""
         # An image keeps its alt text and shows in notebooks that are not trusted.
         return (
             f'<figure style="margin:0"><img alt="{escape(self.alt)}" style="max-width:100%" '
@@ -81,8 +81,8 @@ def stacked(*figures: Figure) -> Figure:
         parts.append(moved(0, y, [body]))
         width, y = max(width, wide), y + high + 10
     alt = " ".join(one.alt for one in figures)
-    drawn = document(width, y - 10, parts, alt)
-    return Figure(drawn, " ".join(one.caption for one in figures), alt)
+    caption = " ".join(one.caption for one in figures)
+    return Figure(document(width, y - 10, parts, alt), caption, alt)
 
 
 def size_of(svg: str) -> tuple[float, float]:
@@ -249,8 +249,7 @@ def note(x: float, y: float, words: str, width: float, size: float = 10) -> tupl
             lines[-1] = longer
         else:
             lines.append(word)
-    style = {"font_style": "italic"}
-    parts = [label(x, y + 15 * i, line, size, **style) for i, line in enumerate(lines, 1)]
+    parts = [label(x, y + 15 * i, s, size, font_style="italic") for i, s in enumerate(lines, 1)]
     return parts, y + 15 * len(lines)
 
 

@@ -53,11 +53,7 @@ def _svg(
     highlight: int | None,
     alt: str,
 ) -> str:
-    """A row a unit task: its box in the tensor, its bytes, from whom, to whom.
-
-    Where a receiver needs only part of the box, a last column says how much; a receiver that
-    holds the box already has a dashed outline.
-    """
+    """A row a unit task; a last column says how much of the box is needed, where not all is."""
     frame = plane(
         task.shape, choose_axes(task.shape, (u.box for u in units), axes), 84, _ROW - 10, 12
     )
@@ -207,9 +203,8 @@ def unit_tasks_text(
         size = str(box_volume(u.box)), format_bytes(u.nbytes)
         ends = device_list(u.senders), "->", _receivers_text(u, needed)
         rows.append((str(i), box_text(u.box), *size, *ends))
-    what = "an intersection of a source slice and a destination slice"
-    if whole_slices:
-        what = "a source slice, sent whole"
+    cut = "an intersection of a source slice and a destination slice"
+    what = "a source slice, sent whole" if whole_slices else cut
     lines = [f"{_count(units)}, one {what}", *table(rows)]
     if len(units) > len(shown):
         lines.append(f"... and {len(units) - len(shown)} more")

@@ -87,11 +87,8 @@ def _planes(ndim: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
 def task_controls(task: ReshardingTask) -> dict[str, dict[str, Any]]:
     """Groups of controls that say ``task``, for ``task_of``."""
     check_type("task", task, ReshardingTask)
-    tensor = {
-        "shape": text("shape", ",".join(map(str, task.shape))),
-        "dtype": menu("element type", list(ITEMSIZE), task.dtype),
-    }
-    groups = {"Tensor": tensor}
+    shape = text("shape", ",".join(map(str, task.shape)))
+    groups = {"Tensor": {"shape": shape, "dtype": menu("element type", list(ITEMSIZE), task.dtype)}}
     ends = (("Source", "src", task.src), ("Destination", "dst", task.dst))
     for mesh, (heading, end, layout) in zip(_mesh_texts(task), ends, strict=True):
         groups[heading] = {

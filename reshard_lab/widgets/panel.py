@@ -5,10 +5,9 @@ change of a control draws anew and replaces the picture in one assignment, so th
 until the new one is there. Where the values cannot be drawn, the error's text appears between
 controls and picture, and the last good picture stays.
 
-Shown in a notebook, an explorer also carries its picture as plain HTML and a line of text that
-are the same in every run: what compares outputs compares those, and pages that know nothing of
-widgets show them. JupyterLab prefers the widget even where no kernel has one any more, such as in
-a notebook that was saved and opened again; ``Explorer.figure`` is what stays there.
+In a notebook an explorer also carries its picture as plain HTML and a line of text, the same in
+every run, for pages without widgets. JupyterLab prefers the widget even where no kernel has one
+any more, as in a notebook opened again; ``Explorer.figure`` is what stays there.
 """
 
 import math
@@ -174,12 +173,11 @@ class Explorer:
         self._show_table()
 
     def _picture_html(self) -> str:
-        """The figure in place of an image, which a browser would decode after a blank moment.
+        """The figure inline, as an image would flicker.
 
-        Its hatches get names of their own: those of a hidden picture would not be drawn here. They
-        are the same in two views of one explorer, which show the same. The empty element keeps the
-        room of the tallest picture so far, as high as the page's width would make that one, so
-        that what is below stays where it is; one less than half as high lets the room go.
+        Its hatches get names of their own: those of a hidden picture would not be drawn here. The
+        empty element keeps the room of the tallest picture so far, so that what is below stays
+        where it is; a picture less than half as high lets the room go.
         """
         figure = self.view.figure
         _, _, rest = figure.svg.partition("<svg ")

@@ -83,8 +83,8 @@ def plan_explorer(
         facts = {name: _figures(chart) for name, chart in charts.items()}
         facts["moment"] = f"{format_seconds(times[number])}, step {number} of {last}"
         notes = [line for item in charts.items() for line in _beginnings(*item, times[number])]
-        figure = gantts(charts, times[number])
-        return View(figure, _table(charts), facts, notes, {"step": {"max": last}})
+        settings = {"step": {"max": last}}
+        return View(gantts(charts, times[number]), _table(charts), facts, notes, settings)
 
     shown = Explorer("plan explorer", groups, draw, play="step")
     shown.set(step=shown.controls["step"].max)  # all of it, before anybody steps through it
@@ -115,10 +115,9 @@ def moments(charts: Mapping[str, Gantt]) -> list[float]:
     """The times at which a delivery of any plan begins, and the end of the last one."""
     starts = {d.start_s for chart in charts.values() for d in chart.deliveries}
     end = max(chart.makespan_s for chart in charts.values())
-    slack = 1e-9 * end
     kept: list[float] = []
     for time_s in sorted(starts | {0.0, end}):
-        if not kept or time_s > kept[-1] + slack:
+        if not kept or time_s > kept[-1] + 1e-9 * end:
             kept.append(time_s)
     return kept
 
