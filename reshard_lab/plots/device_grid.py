@@ -117,11 +117,7 @@ def slices_of(boxes: Mapping[int, Box], empty: bool = False) -> dict[Box, tuple[
 def device_grid(
     shown: LayoutPanel, slices: Mapping[Box, tuple[int, ...]], frame: Plane, top: float
 ) -> tuple[float, float, list[str]]:
-    """The mesh from ``top`` down, a card or a chip a device; right edge, bottom edge and parts.
-
-    frame:
-        says which plane of the tensor cards show.
-    """
+    """The mesh from ``top`` down, cards in the plane of ``frame``; right, bottom and parts."""
     index = {box: i for i, box in enumerate(slices)}
     rows = mesh_rows(shown.mesh, tuple(shown.boxes))
     full = len(rows[0][1]) <= _CARDS[0] and len(shown.boxes) <= _CARDS[1]

@@ -54,10 +54,7 @@ class DrawnPipeline(NamedTuple):
 
 
 def read_pipelines(given: Any) -> list[DrawnPipeline]:
-    """What ``given`` shows: a timeline, the events of a run, or several of either by name.
-
-    Raises ReshardError for what holds no events.
-    """
+    """What ``given`` shows: a timeline, the events of a run, or several of either by name."""
     named = given if isinstance(given, Mapping) else {"": given}
     if not named:
         raise ReshardError("there is no pipeline to draw; give a timeline, or several by name")

@@ -83,10 +83,7 @@ def plane(
 def choose_axes(
     shape: tuple[int, ...], boxes: Iterable[Box], axes: Sequence[int] | None
 ) -> tuple[int, ...]:
-    """The dimensions to draw: ``axes`` if given, else the two that are cut into most parts.
-
-    Ties go to the lower dimension; the lower one runs down the page.
-    """
+    """The dimensions to draw: ``axes``, or the two cut into most parts; ties go to the lower."""
     if axes is not None:
         check_type("axes", axes, Sequence, "give two dimensions, such as (0, 1)")
         chosen = tuple(check_int("axis", a) for a in axes)

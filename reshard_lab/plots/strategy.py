@@ -161,8 +161,7 @@ def _bars(bars: Sequence[PartBar], y: float, scale: TimeScale) -> list[str]:
             groups[-1].append(bar)
         else:
             groups.append([bar])
-    parts = []
-    free = scale.left
+    parts, free = [], scale.left
     for i, group in enumerate(groups):
         first, last = group[0], group[-1]
         x = scale.x(first.start_s)

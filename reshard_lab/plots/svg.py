@@ -238,10 +238,7 @@ def widest(lines: Iterable[str], size: float = 12) -> float:
 
 
 def note(x: float, y: float, words: str, width: float, size: float = 10) -> tuple[list[str], float]:
-    """``words`` in lines of at most ``width`` pixels from (x, y) down, and where they end.
-
-    A word longer than that has a line of its own.
-    """
+    """``words`` in lines of ``width`` pixels, longer words alone, and where they end."""
     lines: list[str] = []
     for word in words.split():
         longer = f"{lines[-1]} {word}" if lines else ""

@@ -77,10 +77,7 @@ def column(heading: str, group: Mapping[str, Any], play: Any = None) -> Any:
 
 
 def put(name: str, control: Any, value: Any) -> None:
-    """Set ``control``, named ``name``, to ``value``; ReshardError if it cannot have it.
-
-    A slider goes to its nearest end where the value is beyond it, which is an error too.
-    """
+    """Set ``control``, called ``name``; ReshardError for a value beyond it."""
     try:
         control.value = value
         taken = bool(control.value == value)

@@ -13,7 +13,7 @@ from reshard_lab.errors import ReshardError, check_int, check_type
 from reshard_lab.layout import RULES, Layout
 from reshard_lab.mesh import Mesh
 from reshard_lab.paper_cases import figure2
-from reshard_lab.plots.device_grid import devices_text
+from reshard_lab.plots.device_grid import MOST_DEVICES, devices_text
 from reshard_lab.plots.layouts import draw_layouts
 from reshard_lab.plots.unit_tasks import bytes_into_hosts
 from reshard_lab.resharding import ReshardingTask, UnitTask
@@ -22,8 +22,6 @@ from reshard_lab.units import ITEMSIZE, device_list, format_bytes, format_second
 from reshard_lab.widgets.controls import menu, slider, text
 from reshard_lab.widgets.panel import Explorer, View
 
-MOST_DEVICES = 256
-"""Devices of a mesh: more are not drawn, and would not follow a slider."""
 MOST_HOSTS = 4096
 """Hosts that a cluster may get for device ids that lie far apart."""
 
@@ -113,9 +111,8 @@ def task_of(
 ) -> ReshardingTask:
     """The task that the controls describe.
 
-    A mesh given by its shape takes a host a row; the destination begins on the host after the
-    source. ``cluster`` gives the links and the devices of a host, and gets more hosts where the
-    meshes need them; without one, a host has as many devices as the longest row.
+    A mesh given by its shape takes a host a row, the destination after the source. ``cluster``
+    gets more hosts where they are needed; without one, a host has the devices of the longest row.
     """
     names = "source mesh", "destination mesh"
     for what, mesh in zip(names, (src_mesh, dst_mesh), strict=True):
