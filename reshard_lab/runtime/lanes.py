@@ -22,6 +22,7 @@ from reshard_lab.runtime.calls import (
     Deadline,
     Duplex,
     PeerError,
+    finish,
     torch_modules,
 )
 from reshard_lab.runtime.program import HopEnd, Lane, Observer, PieceMemory, Program
@@ -92,7 +93,7 @@ class Tokens:
                     self.order.remove(device)
                     self._post(device)
                 word, work = self.posted[device].popleft()
-            self.control.wire.finish(work, state.deadline, what)
+            finish(work, state.deadline, what)
             call, number = word.tolist()
             if call != self.call:
                 raise PeerError(
@@ -109,7 +110,7 @@ class Tokens:
         """Wait until every token sent has been taken."""
         for device, _, work in self.sent:
             what = f"device {self.control.me} reports to device {device}"
-            self.control.wire.finish(work, self.state.deadline, what)
+            finish(work, self.state.deadline, what)
 
     def _post(self, device: int) -> None:
         word = self.control.torch.empty(2, dtype=self.control.torch.int64)
@@ -182,7 +183,7 @@ class LaneCall:
             f"device {self.program.device} would {would} transfer {end.transfer} {to} device "
             f"{end.peer} (step {end.step}, message {message + 1} of {end.messages})"
         )
-        self.wire.finish(work, self.deadline, what)
+        finish(work, self.deadline, what)
         if name == "recv" and end.staged:
             self.memory.unpack(end, message, data)
         self.observe(name, end.step, message + 1)

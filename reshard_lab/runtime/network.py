@@ -153,13 +153,10 @@ def _bucket(interface: str, payload_Bps: float) -> str:
 def enter(name: str) -> None:
     """Move this process, which must have one thread, into the namespace ``name``."""
     library = ctypes.CDLL(None, use_errno=True)
-    descriptor = os.open(_NETWORKS / name, os.O_RDONLY)
-    try:
-        if library.setns(descriptor, _NEW_NETWORK):
+    with open(_NETWORKS / name, "rb", buffering=0) as namespace:
+        if library.setns(namespace.fileno(), _NEW_NETWORK):
             code = ctypes.get_errno()
             raise OSError(code, f"cannot enter namespace {name}: {os.strerror(code)}")
-    finally:
-        os.close(descriptor)
     for key, value in _TUNING.items():
         Path("/proc/sys/net/ipv4", key).write_text(value)
 
@@ -182,9 +179,8 @@ def refused() -> str | None:
         "network = Network.from_json(json.loads(sys.argv[1]));"
         "build(network); enter(network.nics[1].name)"
     )
-    command = [*RECIPE, sys.executable, "-c", code, json.dumps(trial)]
     try:
-        _call(*command, env=child_environment())
+        _call(*RECIPE, sys.executable, "-c", code, json.dumps(trial), env=child_environment())
     except ReshardError as error:
         return str(error)
     return None

@@ -180,7 +180,6 @@ class Pool:
         self.close()
 
     def _interface(self) -> str:
-        """Network interface of the workers."""
         names = [name for _, name in socket.if_nameindex()]
         return "lo" if "lo" in names else "lo0"
 

@@ -98,16 +98,12 @@ class Lane(NamedTuple):
     in_turn: bool
     """Whether the messages of one level take turns; else one follows another."""
 
-    def messages(self) -> Iterator[tuple[HopEnd, int]]:
+    def messages(self) -> list[tuple[HopEnd, int]]:
         """(end, message) in order, the same at both ends."""
-        messages = ((end, i) for end in self.ends for i in range(end.messages))
-        if not self.in_turn:
-            return messages
-        return iter(
-            sorted(
-                messages, key=lambda m: (m[0].level, (m[1] + 0.5) / m[0].messages, m[0].transfer)
-            )
-        )
+        messages = [(end, i) for end in self.ends for i in range(end.messages)]
+        if self.in_turn:
+            messages.sort(key=lambda m: (m[0].level, (m[1] + 0.5) / m[0].messages, m[0].transfer))
+        return messages
 
 
 class Program(NamedTuple):
@@ -175,15 +171,14 @@ class Compiler:
         return Program(device, copies, sends, recvs, self.plan.ordered)
 
     def _end(self, device: int, index: int, step: Step) -> HopEnd:
-        plan = self.plan
-        t = plan.transfers[step.transfer]
+        t = self.plan.transfers[step.transfer]
         starts, last = device == t.path[0], device == t.path[-1]
-        after = [(plan.transfers[o].path[-1], o) for o in t.after] if starts else []
+        after = [(self.plan.transfers[o].path[-1], o) for o in t.after] if starts else []
         buffer, target, staged = None, None, 0
         if step.op == "copy":
             buffer, _ = self._buffer(t, device, source=True)
             target, _ = self._buffer(t, device, source=False)
-        elif plan.delivers:
+        elif self.plan.delivers:
             buffer, piece = self._buffer(t, device, source=starts)
             staged = t.staged_bytes(piece)
         return HopEnd(

@@ -208,8 +208,7 @@ def prepare(
     group = default_group(group)
     carrier, on = resolve_carrier(group, carrier)
     if carrier != "lanes":
-        rank_of = ranks_of(plan, ranks)
-        needed = broadcast_groups(compiled(plan).rounds(plan, carrier), rank_of)
+        needed = broadcast_groups(compiled(plan).rounds(plan, carrier), ranks_of(plan, ranks))
         communicators_of(group).make(needed, on)
 
 

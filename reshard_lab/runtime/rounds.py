@@ -105,13 +105,12 @@ class _RoundBuilder:
 
     def _hop(self, t: Transfer, hop: int) -> None:
         a, b = t.path[hop], t.path[hop + 1]
-        count = t.messages
         earliest = max(self.free[a, "send"], self.free[b, "recv"], self._ready(t) if not hop else 0)
         before = self.hops.get((t.id, hop - 1))
         at = []
-        for message in range(count):
+        for message in range(t.messages):
             earliest = max(earliest, before[message] + 1 if before else 0)
-            op = RoundOp("hop", t.id, (a, b), message, count)
+            op = RoundOp("hop", t.id, (a, b), message, t.messages)
             at.append(self._put_within(earliest, op))
             earliest = at[-1] + 1
         self.hops[t.id, hop] = at
@@ -179,14 +178,8 @@ class _RoundBuilder:
 
 def broadcast_groups(rounds: Rounds, rank_of: Mapping[int, int]) -> list[tuple[int, ...]]:
     """The ranks of every broadcast, ascending, each set once, in one order for all."""
-    return sorted(
-        {
-            tuple(sorted(rank_of[d] for d in op.devices))
-            for ops in rounds
-            for op in ops
-            if op.kind == "broadcast"
-        }
-    )
+    chains = [op.devices for ops in rounds for op in ops if op.kind == "broadcast"]
+    return sorted({tuple(sorted(rank_of[d] for d in devices)) for devices in chains})
 
 
 class BatchCall:
@@ -203,8 +196,8 @@ class BatchCall:
     ) -> None:
         self.torch, self.dist = torch_modules()
         self.rounds, self.device = rounds, program.device
-        self.memory, self.context, self.deadline = memory, context, deadline
-        self.observe = observe
+        self.memory, self.context = memory, context
+        self.deadline, self.observe = deadline, observe
         self.on_gpu = context.on.type == "cuda"
         self.stream = self.torch.cuda.current_stream(context.on) if self.on_gpu else None
         lanes = {"copy": program.copies, "send": program.sends, "recv": program.recvs}

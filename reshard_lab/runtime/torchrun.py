@@ -109,7 +109,6 @@ def _follow(command: list[str], errors: Path, limit_s: float, say: Say) -> int |
 
 
 def _what_failed(folder: Path, devices: tuple[int, ...], code: int | None) -> str:
-    """Which devices failed, and in what words."""
     how = "was not done in time" if code is None else f"ended with exit code {code}"
     lines = [f"torchrun {how}"]
     for rank, device in enumerate(devices):

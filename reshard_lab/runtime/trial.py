@@ -6,6 +6,7 @@ planner or the other devices. No byte of any element is ever ``POISON``, with wh
 are filled before a run: a byte that was not written cannot pass.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -101,7 +102,7 @@ def _blocks(
         return
     # Elements whose indices follow one another: the last dimension, and more where it is whole.
     outer, run = len(box), 1
-    while outer and run == int(np.prod(shape[outer:])):
+    while outer and run == math.prod(shape[outer:]):
         outer -= 1
         run *= box[outer][1] - box[outer][0]
     rows, many, itemsize = volume // run, max(1, _BLOCK // run), ITEMSIZE[dtype]
@@ -119,12 +120,7 @@ def _row_starts(shape: tuple[int, ...], box: Box, outer: int, row: np.ndarray) -
     Rows are numbered over the first ``outer`` dimensions.
     """
     start = np.zeros(len(row), np.int64)
-    stride = 1
-    strides = []
-    for n in reversed(shape):
-        strides.append(stride)
-        stride *= n
-    strides.reverse()
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     for (lo, _), step in zip(box[outer:], strides[outer:], strict=True):
         start += lo * step
     for (lo, hi), step in reversed(list(zip(box[:outer], strides[:outer], strict=True))):
@@ -194,8 +190,7 @@ class Trial:
         )
         for task, box, piece, own in zip(plan.tasks, held, self.source, self.seeds, strict=True):
             if box is not None:
-                data = pattern(task.shape, task.dtype, box, own)
-                bytes_of(piece).copy_(torch.from_numpy(data))
+                bytes_of(piece).copy_(torch.from_numpy(pattern(task.shape, task.dtype, box, own)))
         self.group = plan_group(plan, context, Deadline(timeout_s))
 
     def repeat(self) -> tuple[float, list[float] | None]:
