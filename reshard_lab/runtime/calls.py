@@ -158,6 +158,8 @@ def _reason(error: RuntimeError) -> str:
 class Wire:
     """Point-to-point messages of one process group, addressed by device."""
 
+    finish = staticmethod(finish)
+
     def __init__(self, group: Any, rank_of: Mapping[int, int]) -> None:
         self.dist = torch_modules()[1]
         self._group = weakref.ref(group)  # torch keeps it until it is destroyed
@@ -193,6 +195,8 @@ class Duplex:
     all that is being sent there already: of two devices with much to send to each other, one would
     wait until the other is done. So what goes to higher devices has connections of its own.
     """
+
+    finish = staticmethod(finish)
 
     def __init__(self, me: int, up: Wire, down: Wire) -> None:
         self.me, self.up, self.down = me, up, down
@@ -234,8 +238,8 @@ class Control:
             self._each(others, lambda d: self.wire.send(table, d), deadline, "answers")
         else:
             what = f"device {self.me} waits for device {leader}, which waits for all"
-            finish(self.wire.send(own, leader), deadline, what)
-            finish(self.wire.recv(table, leader), deadline, what)
+            self.wire.finish(self.wire.send(own, leader), deadline, what)
+            self.wire.finish(self.wire.recv(table, leader), deadline, what)
         return dict(zip(self.devices, map(bytes, table.tolist()), strict=True))
 
     def _each(
@@ -246,4 +250,4 @@ class Control:
             part = devices[start : start + POSTED]
             works = [post(d) for d in part]
             for d, work in zip(part, works, strict=True):
-                finish(work, deadline, f"device {self.me} {verb} device {d}")
+                self.wire.finish(work, deadline, f"device {self.me} {verb} device {d}")

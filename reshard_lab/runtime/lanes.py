@@ -22,7 +22,6 @@ from reshard_lab.runtime.calls import (
     Deadline,
     Duplex,
     PeerError,
-    finish,
     torch_modules,
 )
 from reshard_lab.runtime.program import HopEnd, Lane, Observer, PieceMemory, Program
@@ -93,7 +92,7 @@ class Tokens:
                     self.order.remove(device)
                     self._post(device)
                 word, work = self.posted[device].popleft()
-            finish(work, state.deadline, what)
+            self.control.wire.finish(work, state.deadline, what)
             call, number = word.tolist()
             if call != self.call:
                 raise PeerError(
@@ -110,7 +109,7 @@ class Tokens:
         """Wait until every token sent has been taken."""
         for device, _, work in self.sent:
             what = f"device {self.control.me} reports to device {device}"
-            finish(work, self.state.deadline, what)
+            self.control.wire.finish(work, self.state.deadline, what)
 
     def _post(self, device: int) -> None:
         word = self.control.torch.empty(2, dtype=self.control.torch.int64)
@@ -183,7 +182,7 @@ class LaneCall:
             f"device {self.program.device} would {would} transfer {end.transfer} {to} device "
             f"{end.peer} (step {end.step}, message {message + 1} of {end.messages})"
         )
-        finish(work, self.deadline, what)
+        self.wire.finish(work, self.deadline, what)
         if name == "recv" and end.staged:
             self.memory.unpack(end, message, data)
         self.observe(name, end.step, message + 1)
