@@ -184,7 +184,7 @@ def first_fault(whole: Box, boxes: Sequence[Box]) -> tuple[Box, tuple[int, ...]]
     if not len(wrong):
         return None
     cell = tuple((edges[d][i], edges[d][i + 1]) for d, i in enumerate(wrong[0].tolist()))
-    over = [i for i, b in enumerate(boxes) if intersect(b, cell)]
+    over = [i for i, b in enumerate(boxes) if intersect(b, cell) is not None]
     return cell, tuple(over[:2])
 
 

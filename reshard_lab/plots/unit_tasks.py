@@ -176,7 +176,7 @@ def _needed(unit: UnitTask, dst_boxes: Mapping[int, Box]) -> str:
 
 def _needed_bytes(unit: UnitTask, device: int, dst_boxes: Mapping[int, Box]) -> int:
     common = intersect(unit.box, dst_boxes[device])
-    return unit.nbytes * box_volume(common) // box_volume(unit.box) if common else 0
+    return 0 if common is None else unit.nbytes * box_volume(common) // box_volume(unit.box)
 
 
 def _alt(units: Sequence[UnitTask], shown: range, highlight: int | None) -> str:

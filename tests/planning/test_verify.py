@@ -270,3 +270,13 @@ def test_cover_finds_gaps_and_overlaps_both_ways():
     assert first_fault((), [()]) is None
     assert first_fault((), []) == ((), ())
     assert first_fault((), [(), ()]) == ((), (0, 1))
+
+
+def test_a_scalar_written_twice_is_refused_as_such():
+    """The empty box of a scalar is a box: what writes it again is named."""
+    src, dst = (rl.Layout(rl.Mesh([device]), "") for device in (0, 1))
+    plan = rl.plan(rl.ReshardingTask((), "float32", src, dst, rl.Cluster(2, 1)))
+    again = plan.transfers[0]._replace(id=1, stage=1, after=(0,))
+    refused(
+        replace(plan, transfers=(*plan.transfers, again)), "transfer 1 .* again, after transfer 0"
+    )

@@ -273,3 +273,10 @@ def test_names_with_characters_that_xml_lacks_are_still_drawn():
         xml.dom.minidom.parseString(drawn.svg.encode())
         assert "a�b�[1m�" in drawn.svg
         assert drawn._repr_html_().isprintable()
+
+
+def test_a_scalar_sent_whole_is_needed_whole():
+    """Its box is empty, and no less a box: all of its 4 bytes are needed."""
+    src, dst = (rl.Layout(rl.Mesh([device]), "") for device in (0, 1))
+    task = rl.ReshardingTask((), "float32", src, dst, rl.Cluster(2, 1))
+    assert "needed" not in unit_tasks_text(task, whole_slices=True)
